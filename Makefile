@@ -1,0 +1,88 @@
+# lattice.c: `make` builds the programs, `make help` lists the other targets.
+#
+#   CC=gcc|clang  BUILD=build  OPENMP=1|0  SANITIZE=address,undefined  OPT=-O3
+
+CC       ?= gcc
+BUILD    ?= build
+OPENMP   ?= 1
+OPT      ?= -O3
+SANITIZE ?=
+
+PROGRAMS := prepare tokenize train generate eval_ppl
+MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c
+
+# Kernels and mixers are compiled once for each instruction set and chosen at run time (model/kernels/kernels.c).
+ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ifeq ($(ARCH),x86_64)
+  ISAS := generic avx2 avx512
+else
+  ISAS := generic
+endif
+ISA_FLAGS_generic :=
+ISA_FLAGS_avx2    := -mavx2 -mfma
+ISA_FLAGS_avx512  := -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+
+WARN     := -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas
+# -ffp-contract=fast allows fused multiply-add and nothing else; NaN and infinity keep their meaning.
+CFLAGS   += -std=c11 -D_GNU_SOURCE -g $(OPT) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(WARN) -I. -MMD -MP
+LDLIBS   += -lcjson -lpcre2-8 -lxxhash -lm
+ifneq ($(SANITIZE),)
+  CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
+  LDFLAGS += -fsanitize=$(SANITIZE)
+endif
+# Apple's clang has no -fopenmp: use it only where a program with it links; the programs say at start whether they have it.
+ifeq ($(OPENMP),1)
+  HAVE_OPENMP := $(shell printf 'int main(void){return 0;}' | $(CC) -fopenmp -x c - -o /dev/null 2>/dev/null && echo 1)
+  ifeq ($(HAVE_OPENMP),1)
+    CFLAGS  += -fopenmp
+    LDFLAGS += -fopenmp
+  else
+    $(warning $(CC) cannot build with -fopenmp: the programs will use one thread (make setup installs what is missing))
+  endif
+endif
+
+ISA_SRC  := $(filter-out model/kernels/kernels.c, $(wildcard model/kernels/*.c model/mixers/*.c))
+LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC), $(wildcard base/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c))
+LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(foreach isa,$(ISAS),$(ISA_SRC:%.c=$(BUILD)/$(isa)/%.o))
+LIB      := $(BUILD)/liblattice.a
+REF_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/reference/*.c))
+TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+
+.PHONY: all test clean help setup quickstart asan fuzz programs
+.SECONDARY:
+all: $(PROGRAMS) $(BUILD)/stories
+
+define program_rule
+$(1): $(BUILD)/$(filter %/$(1).o,$(MAINS:.c=.o)) $(LIB)
+	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+
+$(BUILD)/stories: $(BUILD)/data/stories.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(LIB): $(LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+
+define isa_rule
+$(BUILD)/$(1)/%.o: %.c
+	@mkdir -p $$(dir $$@)
+	$$(CC) $$(CFLAGS) $$(ISA_FLAGS_$(1)) -DISA=$(1) -c -o $$@ $$<
+endef
+$(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(dir $@)
+	$(CC) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(REF_OBJ) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD)/tests/golden: $(BUILD)/tests/golden.o $(REF_OBJ) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+clean:
+	rm -rf $(BUILD) $(PROGRAMS)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

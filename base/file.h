@@ -1,0 +1,63 @@
+// Files: whole reads and durable writes with every call checked; folders; names.
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+// Reads a whole file of at most `max` bytes; a NUL is added behind it. Returns a buffer to free, or NULL with `error` set.
+char *file_read(const char *path, size_t max, size_t *size, Error *error);
+
+// Writes all bytes to a file descriptor, resuming after EINTR and short writes. Returns 0, or -1 with `error` set (names `path`).
+int file_write_all(int fd, const void *data, size_t size, const char *path, Error *error);
+
+// Reads exactly `size` bytes at `offset`, resuming after EINTR and short reads. End of file counts as an error.
+int file_read_at(int fd, void *data, size_t size, uint64_t offset, const char *path, Error *error);
+
+// Writes a file under the temporary name `path`.tmp, fsyncs it, renames it to `path` and fsyncs the folder: whoever reads `path`
+// sees the old or the new file, never a part. On failure the temporary file is removed.
+int file_write_atomic(const char *path, const void *data, size_t size, Error *error);
+
+// XXH3-64 of a whole file, streamed. Returns 0, or -1 with `error` set.
+int file_hash(const char *path, uint64_t *hash, Error *error);
+
+bool file_exists(const char *path);
+bool file_is_folder(const char *path);
+int64_t file_size(const char *path);   // -1 when it cannot be told
+
+// mkdir -p. Returns 0, or -1 with `error` set.
+int folder_make(const char *path, Error *error);
+
+// fsync of a folder, so that a rename in it survives a power failure. Returns 0, or -1 with `error` set.
+int folder_sync(const char *path, Error *error);
+
+// Removes a folder and everything in it (does not follow links). A missing folder is no error.
+int folder_remove(const char *path, Error *error);
+
+// "folder/name" in a fresh buffer to free; NULL when out of memory.
+char *path_join(const char *folder, const char *name);
+
+// The part behind the last '/'.
+const char *path_base(const char *path);
+
+// A growing list of strings, each owned.
+typedef struct PathList {
+    char **items;
+    size_t count, capacity;
+} PathList;
+
+int path_list_add(PathList *list, const char *path, Error *error);   // copies `path`
+void path_list_free(PathList *list);
+
+// The names (not paths) in a folder, sorted bytewise, without "." and "..".
+int folder_list(PathList *list, const char *path, Error *error);
+
+// Expands files, folders (recursively) and globs into a list of regular files, in order of the arguments, folders and globs sorted bytewise.
+// Only files for which `accept(path)` is true are taken from folders (NULL: all; names starting with '.' never). An argument that names
+// nothing, or a folder that holds nothing acceptable, is an error that says which.
+int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path), Error *error);
+
+#endif

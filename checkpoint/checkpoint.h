@@ -1,0 +1,52 @@
+// Checkpoints: folders OUT/step_00001000/ with model.safetensors, config.json, tokenizer.json, optimizer.safetensors, trainer.json.
+// Written under OUT/step_00001000.tmp, every file and the folder fsynced, then renamed: without the suffix it is complete.
+// trainer.json holds {"files": {"model.safetensors": {"bytes": N, "xxh3": "16 hex digits"}, ...}, ...}, checked on every load.
+#ifndef CHECKPOINT_CHECKPOINT_H
+#define CHECKPOINT_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+struct cJSON;
+
+// What a save writes. The arenas follow model->table.
+typedef struct CheckpointSource {
+    const Model *model;
+    const char *tokenizer_path;        // copied as tokenizer.json; NULL: none (tests)
+    const float *const *moments;       // optimizer arenas, NULL: no optimizer.safetensors
+    const char *const *moment_names;   // their prefixes in optimizer.safetensors: "m." , "v."
+    size_t n_moments;
+    const struct cJSON *trainer;       // step, tokens, data position, random state, settings; "files" is added by the save
+} CheckpointSource;
+
+// Saves OUT/step_%08lld atomically; an existing folder of that step is replaced only once the new one is complete.
+// Returns 0, or -1 with `error` set; on failure the temporary folder is removed and older checkpoints are untouched.
+int checkpoint_save(const CheckpointSource *source, const char *out, int64_t step, Error *error);
+
+// Removes all but the newest `keep` checkpoints of OUT (keep 0: all stay), and left-over temporary folders.
+int checkpoint_prune(const char *out, size_t keep, Error *error);
+
+// Resolves CKPT: a checkpoint folder itself (verified), or a run's OUT (its newest checkpoint that verifies). `note`, if not NULL, receives text about newer
+// ones that were passed over and why, else "". Returns the folder in a buffer to free, or NULL with `error` set.
+char *checkpoint_resolve(const char *path, Error *note, Error *error);
+
+// Checks names, sizes and checksums of all files that trainer.json lists. Returns 0, or -1 naming the file that is wrong.
+int checkpoint_verify(const char *folder, Error *error);
+
+// Creates the model from config.json and model.safetensors (missing, extra or misshapen tensors are errors by name). The folder should have been verified.
+// Returns 0, or -1 with nothing to free.
+int checkpoint_load_model(Model *model, const Kernels *kernels, const char *folder, Error *error);
+
+// Reads the optimizer's arenas [n_moments][model->table.total]. Returns 0, or -1 with `error` set.
+int checkpoint_load_moments(float *const *moments, const char *const *moment_names, size_t n_moments, const Model *model, const char *folder, Error *error);
+
+// trainer.json; free with cJSON_Delete. NULL with `error` set.
+struct cJSON *checkpoint_load_trainer(const char *folder, Error *error);
+
+// A number that differs between models: hash of configuration and weights in memory. State files carry it.
+uint64_t checkpoint_model_hash(const Model *model);
+
+#endif

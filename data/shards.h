@@ -1,0 +1,37 @@
+// Token shards in the llm.c format: a header of 256 little-endian int32 (magic, version, count low, count high, tokenizer hash, zeros), then the tokens.
+// Magic 20240520 version 1: uint16 tokens. Magic 20240801 version 7: uint32 tokens.
+#ifndef DATA_SHARDS_H
+#define DATA_SHARDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+// One shard, mapped into memory for reading.
+typedef struct Shard {
+    char *path;
+    const unsigned char *map;   // the whole file
+    size_t map_bytes;
+    uint64_t count;             // tokens
+    unsigned width;             // bytes a token: 2 or 4
+    uint32_t tokenizer_hash;    // 0 = unknown
+} Shard;
+
+// Opens and checks header against file size. Returns 0, or -1 with `error` set and nothing to close.
+int shard_open(Shard *shard, const char *path, Error *error);
+void shard_close(Shard *shard);
+// Copies tokens [start, start + count) as int32. The range must lie within the shard (asserted).
+void shard_read(const Shard *shard, int32_t *out, uint64_t start, size_t count);
+
+// Writes shards: tokens are buffered and the file gets its name only when it is complete (atomic rename).
+typedef struct ShardWriter ShardWriter;
+// Files are DIR/PREFIX_000000.bin, _000001 ...; each holds at most `shard_tokens` tokens (a document may be cut across shards). Width by vocab_size.
+ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_t shard_tokens, size_t vocab_size, uint32_t tokenizer_hash, Error *error);
+int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Error *error);
+// Completes the last shard and frees the writer (also on failure).
+int shard_writer_close(ShardWriter *writer, uint64_t *total_tokens, size_t *n_shards, Error *error);
+// Drops what is unfinished and frees the writer.
+void shard_writer_abort(ShardWriter *writer);
+
+#endif

@@ -1,0 +1,48 @@
+// Shape of a model: the keys of config.json, the presets, the flags. One table (config_keys) drives all three.
+#ifndef MODEL_CONFIG_H
+#define MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/args.h"
+#include "base/error.h"
+
+struct cJSON;
+
+typedef struct ModelConfig {
+    int64_t vocab_size;
+    int64_t d_model;       // width D of the residual stream
+    int64_t n_layer;
+    int64_t n_head;        // H
+    int64_t d_head;        // d: numbers in a value and in a slot
+    int64_t n_slot;        // m: slots of a head's memory, and numbers in its query and key
+    int64_t conv_width;    // taps of the causal convolutions
+    int64_t mlp_hidden;    // F, 0 = no MLP
+    double norm_eps;
+    bool tie_embeddings;
+    const char *mixer;        // "lattice"; static storage or owned by whoever filled the config (config_from_json: static)
+    const char *objective;    // "decode", "encode", "similarity"
+    int64_t chunk;            // C; 1 = exact
+    const char *chunk_form;   // "frozen", "gated"
+    const char *chunk_norm;   // "token", "chunk"
+    bool forget_gate;
+} ModelConfig;
+
+// The configuration of a preset ("nano", "9m", "40m", "110m"). Returns 0, or -1 with `error` set: it lists the names there are.
+int config_preset(ModelConfig *config, const char *name, Error *error);
+
+// Checks every size for range and the combination for what this build can run (today mixer "lattice", objective "decode", chunk 1).
+// Returns 0, or -1 with `error` naming key, value and what is allowed.
+int config_validate(const ModelConfig *config, Error *error);
+
+// JSON with "model_type": "lattice" and every key. Unknown keys are an error by name; keys missing from JSON keep the value that
+// `config` has. Strings are mapped to static storage. Neither validates.
+struct cJSON *config_to_json(const ModelConfig *config);
+int config_from_json(ModelConfig *config, const struct cJSON *json, Error *error);
+
+// Fills flags for every key ("d-model" for d_model), each pointing into `config`, for a program's table. Returns how many were written (at most `max`).
+size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config);
+
+#endif

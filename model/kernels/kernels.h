@@ -1,0 +1,108 @@
+// The kernels, as a table of functions: one table an instruction set, chosen at run time. Forward/backward pairs stand together.
+//
+// Conventions: outputs first, sizes last; rows are tokens; gradients (d…) are accumulated unless said "set"; arrays need no alignment;
+// any size works, multiples of the vector width are fast. All functions use the OpenMP threads there are and give the same bits for any number:
+// work is split over outputs, sums over rows go through fixed blocks in a fixed order.
+#ifndef MODEL_KERNELS_KERNELS_H
+#define MODEL_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct Mixer;
+
+// A matrix for gemm: element (i, j) is data[i·row + j·col]; one of row and col is 1.
+typedef struct MatrixView {
+    const float *data;
+    size_t row, col;
+} MatrixView;
+
+// Sizes of the short convolution over one buffer of projections.
+// Columns of a row: q [n_head·n_slot], k [n_head·n_slot], v [n_head·d_head], then what the convolution does not touch.
+typedef struct ConvShape {
+    size_t batch, length;      // B sequences of T tokens
+    size_t n_head, n_slot, d_head;
+    size_t width;              // taps
+    size_t proj_stride;        // floats from one row of projections to the next
+    float eps;
+} ConvShape;
+
+typedef struct Kernels {
+    const char *name;          // "generic", "avx2", "avx512"
+    size_t vector_floats;      // floats in a vector register
+    size_t flops_per_tile;     // for peak measurement: multiply-adds ×2 of one call of peak_loop iteration
+    const struct Mixer *const *mixers;   // NULL-terminated
+
+    // c [rows, cols], row stride ldc: set to a·b, or added to when `accumulate`. a [rows, depth], b [depth, cols].
+    void (*gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
+
+    // out [n, n_out] = x [n, n_in] · w [n_out, n_in]ᵀ
+    void (*linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+    // dx [n, n_in] set (or added to when `accumulate`) to dout [n, n_out] · w
+    void (*linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+    // dw [n_out, n_in] += doutᵀ · x
+    void (*linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+
+    // out [n, dim] = x / sqrt(mean(x²) + eps) ⊙ w [dim]
+    void (*rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
+    // dx [n, dim] += ..., dw [dim] += ...
+    void (*rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
+
+    // qkv [B·T, 2·H·m + H·d] = per-head l2 (q, k) or rms (v) norm of silu(conv(proj) + bias). weight [channels, width], bias [channels], in the order of q, k, v.
+    // tails [B][width − 1, channels], each tail_stride floats apart: the projections before the first row, oldest first; updated to the last rows. NULL: zeros, not kept.
+    void (*conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
+    // dproj columns of q, k, v are set; dweight, dbias accumulate. dpre [B·T, 2·H·m + H·d] is scratch. Starts from zero tails.
+    void (*conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
+
+    // out [n, H·d] = rms(o) per head ⊙ w [H·d] ⊙ gelu(z), z at row stride z_stride
+    void (*gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
+    // do_ [n, H·d] and dz (row stride z_stride) are set, dw accumulates
+    void (*gate_backward)(float *do_, float *dz, float *dw, const float *dout, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
+
+    // out [n, F] = silu(h[:, :F]) ⊙ h[:, F:], h [n, 2F]
+    void (*swiglu_forward)(float *out, const float *h, size_t n, size_t hidden);
+    // dh [n, 2F] set (may be h itself)
+    void (*swiglu_backward)(float *dh, const float *dout, const float *h, size_t n, size_t hidden);
+
+    // out [n, count] = sigmoid(x [n, count] at x_stride + bias [count])
+    void (*sigmoid_forward)(float *out, const float *x, size_t x_stride, const float *bias, size_t n, size_t count);
+    // dx (row stride x_stride) set, dbias accumulates
+    void (*sigmoid_backward)(float *dx, size_t x_stride, float *dbias, const float *dout, const float *out, size_t n, size_t count);
+
+    // out [n, dim] = table [V, dim] rows of ids
+    void (*embedding_forward)(float *out, const float *table, const int32_t *ids, size_t n, size_t dim);
+    void (*embedding_backward)(float *dtable, const float *dout, const int32_t *ids, size_t n, size_t dim);
+
+    // losses [n] of targets given logits [n, V]; 0 where the target is −1. With `scale` not 0 the logits are replaced by scale·(softmax − onehot), 0 where it does not count.
+    void (*cross_entropy)(float *losses, float *logits, const int32_t *targets, float scale, size_t n, size_t vocab);
+
+    // y [n] += x [n]
+    void (*add)(float *y, const float *x, size_t n);
+
+    // Sum of squares in double, fixed order.
+    double (*sum_squares)(const float *x, size_t n);
+
+    // One AdamW step on n parameters: g = grad·grad_scale; m = β1 m + (1−β1) g; v = β2 v + (1−β2) g²; p −= lr·( (m/correction1) / (sqrt(v/correction2) + eps) + decay·p ).
+    // correction1 = 1 − β1^step, correction2 = 1 − β2^step.
+    void (*adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps, float decay, float correction1, float correction2);
+
+    // Runs `iterations` of independent fused multiply-adds on every thread and returns how many floating-point operations that was (multiply-add = 2).
+    double (*peak_loop)(size_t iterations);
+} Kernels;
+
+// The best table that this processor can run, or the one that the environment variable LATTICE_ISA names. NULL with `error` set when that is unknown or not runnable here.
+const Kernels *kernels_select(Error *error);
+
+// All tables that this processor can run, best first, NULL-terminated.
+const Kernels *const *kernels_available(void);
+
+// Measures the f32 peak of all threads in FLOP/s (about 50 ms).
+double kernels_measure_peak(const Kernels *kernels);
+
+// "avx512, 2 threads, OpenMP on"
+char *kernels_describe(char text[96], const Kernels *kernels);
+
+#endif

@@ -1,0 +1,60 @@
+// The whole model: embedding, blocks, final norm, head. Knows nothing of files.
+//
+// One forward serves training, evaluation, prompts and decoding: it takes B sequences of T tokens, each optionally with a carried state.
+// A workspace planned for training keeps what the backward needs; one planned for inference reuses one block's memory.
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "model/config.h"
+#include "model/kernels/kernels.h"
+#include "model/params.h"
+
+typedef struct Model {
+    ModelConfig config;
+    const Kernels *kernels;
+    TensorTable table;    // names and places of the parameters
+    float *params;        // [table.total]
+    TensorTable state;    // names and places in one sequence's state: convolution tails and memories
+} Model;
+
+// Validates the configuration and allocates zeroed parameters. Returns 0, or -1 with `error` set and nothing to free.
+int model_create(Model *model, const ModelConfig *config, const Kernels *kernels, Error *error);
+void model_free(Model *model);
+
+// Random start values, see params_init.
+void model_init(Model *model, uint64_t seed, size_t train_length);
+
+typedef struct Workspace Workspace;
+
+// Plans and allocates memory for up to `batch` sequences of `length` tokens. Returns NULL with `error` set when there is none.
+Workspace *workspace_create(const Model *model, size_t batch, size_t length, bool training, Error *error);
+void workspace_free(Workspace *workspace);
+// What workspace_create would allocate, in bytes.
+size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, bool training);
+
+// One sequence's state has model->state.total floats; this sets it to the start (zero tails, normalised state0).
+void model_state_init(const Model *model, float *state);
+
+// Runs the blocks over tokens [batch, length].
+// states [batch, state.total]: where the sequences stand, updated in place; NULL: every sequence starts anew and the end is not kept.
+// position: tokens that the states have seen so far (the same for the whole batch; 0 with states NULL).
+// Every token must be in 0 … vocab_size−1 (asserted). Leaves the normalised last hidden layer in the workspace.
+void model_forward(const Model *model, Workspace *workspace, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length);
+
+// After model_forward: logits [n_rows, vocab_size] of the rows first_row … of the [batch·length] tokens.
+void model_logits(float *logits, const Model *model, Workspace *workspace, size_t first_row, size_t n_rows);
+
+// After model_forward: cross-entropy in nats of targets [batch, length]; a target of −1 does not count. Returns the sum over those that do.
+// losses [batch, length], optional: the loss of each target, 0 where it does not count.
+// dparams, optional (training workspace only): gradients of `scale` times the sum are added for the head, and what model_backward needs is kept.
+double model_loss(float *losses, float *dparams, const Model *model, Workspace *workspace, const int32_t *targets, float scale);
+
+// After model_forward without states and model_loss with dparams: adds the gradient of every parameter to dparams [table.total].
+void model_backward(float *dparams, const Model *model, Workspace *workspace, const int32_t *tokens);
+
+#endif

@@ -1,0 +1,38 @@
+// Parameters: names and shapes as checkpoints spell them, all in one arena of floats; the same table describes gradients and moments.
+#ifndef MODEL_PARAMS_H
+#define MODEL_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "model/config.h"
+
+typedef struct Tensor {
+    char name[80];      // "layers.3.mixer.q.weight"
+    size_t n_dims;
+    size_t shape[3];
+    size_t offset;      // first element in the arena, in floats
+    size_t count;       // elements
+    bool is_matrix;     // weight decay applies
+} Tensor;
+
+typedef struct TensorTable {
+    Tensor *items;
+    size_t count;
+    size_t total;       // floats in the arena
+} TensorTable;
+
+// Lists every parameter of the model in the order of the arena. Returns 0, or -1 with `error` set (sizes overflow, no memory).
+int params_table(TensorTable *table, const ModelConfig *config, Error *error);
+void tensor_table_free(TensorTable *table);
+
+// The tensor of that name, or NULL.
+const Tensor *tensor_find(const TensorTable *table, const char *name);
+
+// Start values (lattice.md 5 and 6): matrices and embedding N(0, 0.02²), output projections N(0, 0.02²/(2·n_layer)), convolutions N(0, 0.5²),
+// norms 1, biases 0 except mu 4 and g logit(√(m/(2·T·d))) with T = train_length; state0 one common direction plus N(0, 0.02²).
+void params_init(float *params, const TensorTable *table, const ModelConfig *config, uint64_t seed, size_t train_length);
+
+#endif
