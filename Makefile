@@ -2,13 +2,16 @@
 #
 #   CC=gcc|clang  BUILD=build  OPENMP=1|0  SANITIZE=address,undefined  OPT=-O3
 
-CC       ?= gcc
+ifeq ($(origin CC),default)
+  CC := gcc
+endif
 BUILD    ?= build
 OPENMP   ?= 1
 OPT      ?= -O3
 SANITIZE ?=
 
-PROGRAMS := prepare tokenize train generate eval_ppl
+PROGRAM_DIR ?=
+PROGRAMS := $(addprefix $(PROGRAM_DIR),prepare tokenize train generate eval_ppl)
 MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c
 
 # Kernels and mixers are compiled once for each instruction set and chosen at run time (model/kernels/kernels.c).
@@ -53,7 +56,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 all: $(PROGRAMS) $(BUILD)/stories
 
 define program_rule
-$(1): $(BUILD)/$(filter %/$(1).o,$(MAINS:.c=.o)) $(LIB)
+$(1): $(BUILD)/$(filter %/$(notdir $(1)).o,$(MAINS:.c=.o)) $(LIB)
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
@@ -81,6 +84,47 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(REF_OBJ) $(LIB)
 
 $(BUILD)/tests/golden: $(BUILD)/tests/golden.o $(REF_OBJ) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+help:
+	@echo 'make              builds ./prepare ./tokenize ./train ./generate ./eval_ppl'
+	@echo 'make test         installs what is missing, builds and runs all tests'
+	@echo 'make quickstart   the whole way once: corpus, training (two minutes), perplexity, sample'
+	@echo 'make setup        installs what building needs (as root or with sudo)'
+	@echo 'make asan         the tests under address and undefined-behaviour sanitizers'
+	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS seconds (needs clang; default 20)'
+	@echo 'make clean        removes what was built'
+	@echo 'variables         CC=gcc|clang  BUILD=folder  OPENMP=0|1  OPT=-O3'
+
+setup:
+	@scripts/setup
+
+# Setup may install a compiler or a library, so the build starts in a make of its own.
+test: setup
+	@$(MAKE) --no-print-directory run-tests
+
+.PHONY: run-tests
+run-tests: all $(TESTS) $(BUILD)/tests/golden
+	@BUILD=$(BUILD) tests/run $(TESTS)
+
+quickstart: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) scripts/quickstart
+
+asan: setup
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SANITIZE=address,undefined OPT=-O1 PROGRAM_DIR=$(BUILD)-asan/ run-tests
+
+FUZZ_SECONDS ?= 20
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz:
+	@$(MAKE) --no-print-directory CC=clang BUILD=$(BUILD)-fuzz SANITIZE=address,undefined,fuzzer-no-link OPENMP=0 OPT=-O1 run-fuzz
+
+.PHONY: run-fuzz
+run-fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%)
+	@tests/fuzz/run $(FUZZ_SECONDS) $^
+
+$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
+	@mkdir -p $(dir $@)
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 clean:
 	rm -rf $(BUILD) $(PROGRAMS)

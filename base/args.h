@@ -52,6 +52,7 @@ void args_help(const ArgProgram *program, FILE *out);
 int args_size(const char *text, int thousand, int64_t *value, Error *error);
 
 // The values of all flags as a JSON object {"seq_len": 1024, ...}; caller frees with cJSON_Delete. NULL when out of memory.
+// JSON numbers are doubles: a size above 2^53 (a seed) loses its last digits, so bound such flags.
 struct cJSON *args_to_json(const ArgProgram *program);
 
 // Prints "error: TEXT" to stderr; returns 1, the exit code of a failed program.

@@ -14,6 +14,9 @@ char *file_read(const char *path, size_t max, size_t *size, Error *error);
 // Writes all bytes to a file descriptor, resuming after EINTR and short writes. Returns 0, or -1 with `error` set (names `path`).
 int file_write_all(int fd, const void *data, size_t size, const char *path, Error *error);
 
+// fsync with EINTR and devices that cannot sync minded. Returns 0, or -1 with `error` set: the data may not be on the disk.
+int file_sync(int fd, const char *path, Error *error);
+
 // Reads exactly `size` bytes at `offset`, resuming after EINTR and short reads. End of file counts as an error.
 int file_read_at(int fd, void *data, size_t size, uint64_t offset, const char *path, Error *error);
 

@@ -13,6 +13,9 @@
 // Parses a file of at most `max` bytes. Returns the tree (free with cJSON_Delete) or NULL with `error` set.
 cJSON *json_read_file(const char *path, size_t max, Error *error);
 
+// The tree as text that reads back with the same bits in every number; free with free(). NULL when out of memory.
+char *json_to_text(const cJSON *json, bool pretty);
+
 // Writes the tree to `path` atomically, indented when `pretty`. Returns 0, or -1 with `error` set.
 int json_write_file(const char *path, const cJSON *json, bool pretty, Error *error);
 

@@ -23,7 +23,7 @@ typedef struct SafeFile {
     int fd;
     char *path;
     struct cJSON *header;
-    SafeTensor *items;
+    SafeTensor *items;                       // sorted by name
     size_t count;
     uint64_t data_start;                     // where the data part begins in the file
 } SafeFile;
@@ -34,6 +34,8 @@ int safetensors_open(SafeFile *file, const char *path, Error *error);
 void safetensors_close(SafeFile *file);
 const SafeTensor *safetensors_find(const SafeFile *file, const char *name);   // NULL if there is none
 const char *safetensors_metadata(const SafeFile *file, const char *key);      // the string under __metadata__, or NULL
+// Whether a tensor of that name with dtype F32 and exactly this shape is there: 0, or -1 with an error that names file, tensor and both shapes.
+int safetensors_check_f32(const SafeFile *file, const char *name, size_t n_dims, const size_t *shape, Error *error);
 // Reads a tensor of dtype F32 with exactly this shape; anything else is an error that names the tensor and both shapes.
 int safetensors_read_f32(float *out, const SafeFile *file, const char *name, size_t n_dims, const size_t *shape, Error *error);
 

@@ -43,6 +43,12 @@ struct cJSON *config_to_json(const ModelConfig *config);
 int config_from_json(ModelConfig *config, const struct cJSON *json, Error *error);
 
 // Fills flags for every key ("d-model" for d_model), each pointing into `config`, for a program's table. Returns how many were written (at most `max`).
+// The flags' defaults in --help are what `config` holds then.
 size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config);
+
+// After args_parse: carries the flags that were given (specs as written by config_arg_specs) over to `config`, which comes from a preset or a file.
+// When d_model or n_head is given and d_head is not, d_head becomes d_model / n_head, and n_slot becomes d_head unless it is given.
+// Returns 0, or -1 with `error` set: d_model is not divisible by n_head. Does not validate.
+int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs, Error *error);
 
 #endif

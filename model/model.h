@@ -20,6 +20,11 @@ typedef struct Model {
     TensorTable table;    // names and places of the parameters
     float *params;        // [table.total]
     TensorTable state;    // names and places in one sequence's state: convolution tails and memories
+
+    // Found once by model_create, for the forward and backward.
+    const struct Mixer *mixer;
+    struct BlockOffsets *blocks;   // [n_layer]
+    size_t embed, norm, head;      // offsets; the head is the embedding's when tied
 } Model;
 
 // Validates the configuration and allocates zeroed parameters. Returns 0, or -1 with `error` set and nothing to free.

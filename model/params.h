@@ -26,6 +26,10 @@ typedef struct TensorTable {
 
 // Lists every parameter of the model in the order of the arena. Returns 0, or -1 with `error` set (sizes overflow, no memory).
 int params_table(TensorTable *table, const ModelConfig *config, Error *error);
+
+// Lists what one sequence's state holds: for each layer the convolutions' tail and the mixer's memory. Returns as params_table.
+int params_state_table(TensorTable *table, const ModelConfig *config, Error *error);
+
 void tensor_table_free(TensorTable *table);
 
 // The tensor of that name, or NULL.

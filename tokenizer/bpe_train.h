@@ -10,14 +10,23 @@
 
 typedef struct BpeTrainer BpeTrainer;
 
+enum { BPE_TRAINER_SLOTS = 64, BPE_TRAINER_MIN_VOCAB = 257 };
+
 BpeTrainer *bpe_trainer_create(Error *error);
 void bpe_trainer_free(BpeTrainer *trainer);
 
-// Counts the pre-tokens of one document. Thread-safe: `slot` (0 … 63) names the calling thread's own counts; the result does not depend on who counted what.
+// Counts the pre-tokens of one document (or of a piece cut at pretokenize_cut). Thread-safe: `slot` (0 … 63) names the calling thread's own
+// counts; the result does not depend on who counted what. Pre-tokens above 256 bytes count as pieces of 256.
+// Returns 0, or -1 with `error` set (out of memory).
 int bpe_trainer_add(BpeTrainer *trainer, size_t slot, const char *text, size_t length, Error *error);
 
-// Learns merges up to `vocab_size` ids in all: 256 bytes, merges, and <|endoftext|> as the last id. Ties go to the smaller pair of ids, so the result is the same for any
-// number of threads. A corpus too small to fill the vocabulary gives a smaller one (the caller says so). Returns NULL with `error` set.
+// The same as adding the document `weight` times. Counts beyond 2^63 are an error.
+int bpe_trainer_add_weighted(BpeTrainer *trainer, size_t slot, const char *text, size_t length, uint64_t weight, Error *error);
+
+// Learns merges up to `vocab_size` ids in all: 0 … 255 are the bytes in order of their value, then the tokens in order of their merges, and
+// <|endoftext|> is the last id. The commonest pair of neighbours is merged first; ties go to the smaller left id, then the smaller right id,
+// so the result is the same for any number of threads and any order of documents. Pairs that occur once are not merged, so a corpus too
+// small gives a smaller vocabulary (the caller says so). The counts are used up: call it once. Returns NULL with `error` set.
 Tokenizer *bpe_trainer_finish(BpeTrainer *trainer, size_t vocab_size, Error *error);
 
 #endif

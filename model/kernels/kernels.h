@@ -33,7 +33,6 @@ typedef struct ConvShape {
 typedef struct Kernels {
     const char *name;          // "generic", "avx2", "avx512"
     size_t vector_floats;      // floats in a vector register
-    size_t flops_per_tile;     // for peak measurement: multiply-adds ×2 of one call of peak_loop iteration
     const struct Mixer *const *mixers;   // NULL-terminated
 
     // c [rows, cols], row stride ldc: set to a·b, or added to when `accumulate`. a [rows, depth], b [depth, cols].

@@ -2,7 +2,9 @@
 #ifndef MODEL_MIXERS_MIXER_H
 #define MODEL_MIXERS_MIXER_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "model/config.h"
 
@@ -23,7 +25,7 @@ typedef struct MixerTensors {
 typedef struct MixerGradients {
     float *q, *k, *v;                // set; row stride qkv_stride
     float *g, *mu;                   // set
-    float *state0;                   // accumulated
+    float *state0;                   // [H, m, d], accumulated
 } MixerGradients;
 
 typedef struct Mixer {
@@ -32,13 +34,26 @@ typedef struct Mixer {
     size_t (*state_floats)(const ModelConfig *config);
     // Floats that a forward for training keeps for its backward, over the whole batch.
     size_t (*saved_floats)(const MixerShape *shape);
+    // Floats of scratch memory that one call of forward (backward false) or backward needs; shared by the layers, nothing in it is kept.
+    size_t (*scratch_floats)(const MixerShape *shape, bool backward);
     // Sets a state to the start of a sequence.
     void (*state_init)(float *state, const float *state0, const MixerShape *shape);
-    // o [B·T, H, d]. states [B], each state_stride floats apart, are read and updated; NULL: every sequence starts anew. saved: NULL when no backward follows.
-    // With length 1 this is the step of decoding.
-    void (*forward)(float *o, float *saved, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape);
-    // From do_ [B·T, H, d]; of a forward with states NULL.
-    void (*backward)(const MixerGradients *grad, const float *do_, float *saved, const MixerTensors *in, const MixerShape *shape);
+    // o [B·T, H, d]. Either states [B], each state_stride floats apart, are read and updated (saved NULL; with length 1 this is the step of decoding),
+    // or states is NULL, every sequence starts anew, and saved receives what backward needs.
+    void (*forward)(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape);
+    // From do_ [B·T, H, d], of a forward with states NULL and the same saved.
+    // dstates [B], each state_stride floats apart: gradient into the states after the last token; NULL: zero (training on whole sequences).
+    void (*backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
+                     const MixerTensors *in, const MixerShape *shape);
 } Mixer;
+
+// The mixer of that name in a NULL-terminated table, or NULL.
+static inline const Mixer *mixer_find(const Mixer *const *table, const char *name)
+{
+    while (*table != NULL && strcmp((*table)->name, name) != 0) {
+        table++;
+    }
+    return *table;
+}
 
 #endif

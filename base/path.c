@@ -1,0 +1,169 @@
+// Names: joining, lists, and the expansion of files, folders and globs. The other half of base/file.h.
+#include "base/file.h"
+
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#ifndef GLOB_BRACE
+#define GLOB_BRACE 0   // an extension that some C libraries lack
+#endif
+
+enum { MAX_DEPTH = 64 };
+
+char *path_join(const char *folder, const char *name)
+{
+    size_t a = strlen(folder), b = strlen(name);
+    char *path = malloc(a + b + 2);
+    if (path == NULL) {
+        return NULL;
+    }
+    memcpy(path, folder, a);
+    if (a > 0 && folder[a - 1] != '/') {
+        path[a++] = '/';
+    }
+    memcpy(path + a, name, b + 1);
+    return path;
+}
+
+const char *path_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+int path_list_add(PathList *list, const char *path, Error *error)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity > 0 ? 2 * list->capacity : 16;
+        char **items = capacity <= SIZE_MAX / sizeof *items ? realloc(list->items, capacity * sizeof *items) : NULL;
+        if (items == NULL) {
+            return error_set(error, "out of memory for a list of %zu names", capacity);
+        }
+        list->items = items;
+        list->capacity = capacity;
+    }
+    char *copy = strdup(path);
+    if (copy == NULL) {
+        return error_set(error, "out of memory for a list of %zu names", list->count + 1);
+    }
+    list->items[list->count++] = copy;
+    return 0;
+}
+
+void path_list_free(PathList *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->items[i]);
+    }
+    free(list->items);
+    *list = (PathList){0};
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+// The folders that lead to the one being read: a link back to one of them must not be followed for ever.
+typedef struct Ancestor {
+    const struct Ancestor *parent;
+    dev_t device;
+    ino_t inode;
+    size_t depth;
+} Ancestor;
+
+static bool is_ancestor(const Ancestor *folder, const struct stat *info)
+{
+    for (; folder != NULL; folder = folder->parent) {
+        if (folder->device == info->st_dev && folder->inode == info->st_ino) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_folder(PathList *list, const char *path, const Ancestor *parent, bool (*accept)(const char *path), Error *error)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || is_ancestor(parent, &info)) {
+        return 0;
+    }
+    Ancestor here = {parent, info.st_dev, info.st_ino, parent != NULL ? parent->depth + 1 : 0};
+    if (here.depth > MAX_DEPTH) {
+        return error_set(error, "%s: folders are nested more than %d deep", path, MAX_DEPTH);
+    }
+    PathList names = {0};
+    int status = folder_list(&names, path, error);
+    for (size_t i = 0; i < names.count && status == 0; i++) {
+        if (names.items[i][0] == '.') {
+            continue;
+        }
+        char *full = path_join(path, names.items[i]);
+        if (full == NULL) {
+            status = error_set(error, "out of memory while reading folder %s", path);
+        } else if (file_is_folder(full)) {
+            status = add_folder(list, full, &here, accept, error);
+        } else if (file_size(full) >= 0 && (accept == NULL || accept(full))) {
+            status = path_list_add(list, full, error);
+        }
+        free(full);
+    }
+    path_list_free(&names);
+    return status;
+}
+
+// A path that exists: a file or a folder.
+static int add_existing(PathList *list, const char *path, bool (*accept)(const char *path), Error *error)
+{
+    if (file_is_folder(path)) {
+        size_t first = list->count;
+        if (add_folder(list, path, NULL, accept, error)) {
+            return -1;
+        }
+        if (list->count == first) {
+            return error_set(error, "folder %s holds no file of a kind that can be read here: name the files themselves", path);
+        }
+        qsort(list->items + first, list->count - first, sizeof *list->items, compare_names);
+        return 0;
+    }
+    if (file_size(path) < 0) {
+        return error_set(error, "%s is not a regular file", path);
+    }
+    return path_list_add(list, path, error);
+}
+
+static int add_glob(PathList *list, const char *pattern, bool (*accept)(const char *path), Error *error)
+{
+    glob_t matches = {0};
+    int code = glob(pattern, GLOB_NOSORT | GLOB_BRACE, NULL, &matches);
+    int status = 0;
+    if (code == GLOB_NOSPACE) {
+        status = error_set(error, "out of memory for the pattern %s", pattern);
+    } else if (code != 0) {
+        status = error_set(error, "nothing matches the pattern %s", pattern);
+    } else {
+        qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, compare_names);
+        for (size_t i = 0; i < matches.gl_pathc && status == 0; i++) {
+            status = add_existing(list, matches.gl_pathv[i], accept, error);
+        }
+    }
+    globfree(&matches);
+    return status;
+}
+
+int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path), Error *error)
+{
+    for (size_t i = 0; i < n_arguments; i++) {
+        int status;
+        if (file_exists(arguments[i])) {
+            status = add_existing(list, arguments[i], accept, error);
+        } else if (strpbrk(arguments[i], "*?[{") != NULL) {
+            status = add_glob(list, arguments[i], accept, error);
+        } else {
+            status = error_set(error, "there is no file or folder %s", arguments[i]);
+        }
+        if (status) {
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,329 @@
+#include "checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+
+enum {
+    MAX_CONFIG_BYTES = 1 << 20,
+    MAX_TOKENIZER_BYTES = 256 << 20,
+    NAME_BYTES = 128,
+};
+
+// ---- saving ----
+
+// Writes arenas that all follow the table, each tensor under prefix + name.
+static int write_arenas(const char *path, const TensorTable *table, const float *const *arenas, const char *const *prefixes, size_t n_arenas,
+                        Error *error)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    size_t count = n_arenas * table->count;
+    SafeTensorOut *tensors = calloc(count + 1, sizeof *tensors);
+    char(*names)[NAME_BYTES] = calloc(count + 1, sizeof *names);
+    int status = -1;
+    if (tensors == NULL || names == NULL) {
+        error_set(error, "cannot write %s: out of memory", path);
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            const Tensor *tensor = &table->items[i % table->count];
+            snprintf(names[i], sizeof names[i], "%s%s", prefixes[i / table->count], tensor->name);
+            tensors[i] = (SafeTensorOut){names[i], tensor->n_dims, tensor->shape, arenas[i / table->count] + tensor->offset};
+        }
+        status = safetensors_write(path, tensors, count, metadata, error);
+    }
+    free(tensors);
+    free(names);
+    return status;
+}
+
+static int write_model(const CheckpointSource *source, const char *path, Error *error)
+{
+    const float *arenas[] = {source->model->params};
+    const char *prefixes[] = {""};
+    return write_arenas(path, &source->model->table, arenas, prefixes, 1, error);
+}
+
+static int write_config(const CheckpointSource *source, const char *path, Error *error)
+{
+    cJSON *json = config_to_json(&source->model->config);
+    int status = json != NULL ? json_write_file(path, json, true, error) : error_set(error, "cannot write %s: out of memory", path);
+    cJSON_Delete(json);
+    return status;
+}
+
+static int write_tokenizer(const CheckpointSource *source, const char *path, Error *error)
+{
+    if (source->tokenizer_path == NULL) {
+        return 0;
+    }
+    size_t size = 0;
+    char *data = file_read(source->tokenizer_path, MAX_TOKENIZER_BYTES, &size, error);
+    int status = data != NULL ? file_write_atomic(path, data, size, error) : -1;
+    free(data);
+    return status;
+}
+
+static int write_optimizer(const CheckpointSource *source, const char *path, Error *error)
+{
+    if (source->moments == NULL) {
+        return 0;
+    }
+    return write_arenas(path, &source->model->table, source->moments, source->moment_names, source->n_moments, error);
+}
+
+typedef struct Part {
+    const char *name;
+    int (*write)(const CheckpointSource *source, const char *path, Error *error);
+} Part;
+
+static const Part parts[] = {
+    {"model.safetensors", write_model},
+    {"config.json", write_config},
+    {"tokenizer.json", write_tokenizer},
+    {"optimizer.safetensors", write_optimizer},
+};
+
+static int write_folder(const CheckpointSource *source, const char *folder, Error *error)
+{
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char *path = path_join(folder, parts[i].name);
+        int status = path != NULL ? parts[i].write(source, path, error) : error_set(error, "out of memory while saving %s", folder);
+        free(path);
+        if (status) {
+            return -1;
+        }
+    }
+    return manifest_write(folder, source->trainer, error) == 0 ? folder_sync(folder, error) : -1;
+}
+
+// Swaps two folders in one step. Returns 0, or -1 where the system or the file system cannot.
+static int exchange(const char *a, const char *b)
+{
+#ifdef RENAME_EXCHANGE
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+#else
+    (void)a;
+    (void)b;
+    return -1;
+#endif
+}
+
+// Gives the complete temporary folder its name. A complete checkpoint stands under `final` or `aside` at every moment.
+static int put_in_place(const char *temporary, const char *final, const char *aside, const char *out, Error *error)
+{
+    if (!file_exists(final)) {
+        if (rename(temporary, final) != 0) {
+            return error_set(error, "cannot rename %s to %s: %s", temporary, final, strerror(errno));
+        }
+        return folder_sync(out, error);
+    }
+    if (exchange(temporary, final) == 0) {
+        return folder_sync(out, error) == 0 ? folder_remove(temporary, error) : -1;
+    }
+    if (folder_remove(aside, error)) {
+        return -1;
+    }
+    if (rename(final, aside) != 0) {
+        return error_set(error, "cannot replace %s: %s", final, strerror(errno));
+    }
+    if (rename(temporary, final) != 0) {
+        error_set(error, "cannot replace %s: %s", final, strerror(errno));
+        rename(aside, final);
+        return -1;
+    }
+    return folder_sync(out, error) == 0 ? folder_remove(aside, error) : -1;
+}
+
+int checkpoint_save(const CheckpointSource *source, const char *out, int64_t step, Error *error)
+{
+    char names[3][48];
+    static const char *const suffixes[] = {"", ".tmp", ".old"};
+    char *paths[3] = {NULL};
+    bool memory = true;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "step_%08" PRId64 "%s", step, suffixes[i]);
+        paths[i] = path_join(out, names[i]);
+        memory = memory && paths[i] != NULL;
+    }
+    int status = memory ? folder_make(out, error) : error_set(error, "out of memory while saving to %s", out);
+    if (status == 0) {
+        status = folder_remove(paths[1], error);
+    }
+    if (status == 0) {
+        status = folder_make(paths[1], error);
+        if (status == 0) {
+            status = write_folder(source, paths[1], error) == 0 ? put_in_place(paths[1], paths[0], paths[2], out, error) : -1;
+        }
+        if (status) {
+            error_prefix(error, "checkpoint %s was not saved", names[0]);
+            folder_remove(paths[1], NULL);
+        }
+    }
+    for (size_t i = 0; i < 3; i++) {
+        free(paths[i]);
+    }
+    return status;
+}
+
+// ---- loading ----
+
+// A checkpoint's configuration must spell out every key: a default here could change the model's meaning later.
+static int check_keys(const cJSON *json, Error *error)
+{
+    ModelConfig any;
+    if (config_preset(&any, "nano", error)) {
+        return -1;
+    }
+    cJSON *keys = config_to_json(&any);
+    int status = keys != NULL ? 0 : error_set(error, "out of memory");
+    for (const cJSON *key = keys != NULL ? keys->child : NULL; key != NULL && status == 0; key = key->next) {
+        if (cJSON_GetObjectItemCaseSensitive(json, key->string) == NULL) {
+            status = error_set(error, "\"%s\" is missing", key->string);
+        }
+    }
+    cJSON_Delete(keys);
+    return status;
+}
+
+static int load_config(ModelConfig *config, const char *folder, Error *error)
+{
+    char *path = path_join(folder, "config.json");
+    if (path == NULL) {
+        return error_set(error, "out of memory while reading %s", folder);
+    }
+    int status = -1;
+    cJSON *json = json_read_file(path, MAX_CONFIG_BYTES, error);
+    if (json != NULL) {
+        *config = (ModelConfig){0};
+        status = config_from_json(config, json, error) == 0 && check_keys(json, error) == 0 ? config_validate(config, error) : -1;
+        if (status) {
+            error_prefix(error, "%s", path);
+        }
+    }
+    cJSON_Delete(json);
+    free(path);
+    return status;
+}
+
+// Names a tensor of the file that is not expected. There are more tensors in the file than `n_expected` names, each of which is in it.
+static int refuse_extra(const SafeFile *file, const TensorTable *table, const char *const *prefixes, size_t n_prefixes, Error *error)
+{
+    bool *expected = calloc(file->count + 1, sizeof *expected);
+    if (expected == NULL) {
+        return error_set(error, "out of memory while checking %s", file->path);
+    }
+    for (size_t i = 0; i < n_prefixes * table->count; i++) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof name, "%s%s", prefixes[i / table->count], table->items[i % table->count].name);
+        const SafeTensor *tensor = safetensors_find(file, name);
+        if (tensor != NULL) {
+            expected[tensor - file->items] = true;
+        }
+    }
+    size_t extra = 0;
+    while (extra < file->count && expected[extra]) {
+        extra++;
+    }
+    error_set(error, "%s: tensor %s does not belong to a model of this configuration", file->path,
+              extra < file->count ? file->items[extra].name : "?");
+    free(expected);
+    return -1;
+}
+
+// Checks that the file holds exactly the table's tensors under each prefix. Nothing large is allocated before this: the shapes that
+// pass are those of a file whose size has been checked against them.
+static int check_tensors(const SafeFile *file, const TensorTable *table, const char *const *prefixes, size_t n_prefixes, Error *error)
+{
+    for (size_t i = 0; i < n_prefixes * table->count; i++) {
+        const Tensor *tensor = &table->items[i % table->count];
+        char name[NAME_BYTES];
+        snprintf(name, sizeof name, "%s%s", prefixes[i / table->count], tensor->name);
+        if (safetensors_check_f32(file, name, tensor->n_dims, tensor->shape, error)) {
+            return -1;
+        }
+    }
+    return file->count == n_prefixes * table->count ? 0 : refuse_extra(file, table, prefixes, n_prefixes, error);
+}
+
+static int read_arena(float *arena, const SafeFile *file, const TensorTable *table, const char *prefix, Error *error)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const Tensor *tensor = &table->items[i];
+        char name[NAME_BYTES];
+        snprintf(name, sizeof name, "%s%s", prefix, tensor->name);
+        if (safetensors_read_f32(arena + tensor->offset, file, name, tensor->n_dims, tensor->shape, error)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int open_part(SafeFile *file, const char *folder, const char *name, Error *error)
+{
+    char *path = path_join(folder, name);
+    int status = path != NULL ? safetensors_open(file, path, error) : error_set(error, "out of memory while reading %s", folder);
+    free(path);
+    return status;
+}
+
+int checkpoint_load_model(Model *model, const Kernels *kernels, const char *folder, Error *error)
+{
+    static const char *const prefixes[] = {""};
+    ModelConfig config;
+    TensorTable table = {0};
+    SafeFile file;
+    if (load_config(&config, folder, error) || open_part(&file, folder, "model.safetensors", error)) {
+        return -1;
+    }
+    int status = params_table(&table, &config, error);
+    if (status == 0) {
+        status = check_tensors(&file, &table, prefixes, 1, error);
+        tensor_table_free(&table);
+    }
+    if (status == 0 && (status = model_create(model, &config, kernels, error)) == 0) {
+        status = read_arena(model->params, &file, &model->table, "", error);
+        if (status) {
+            model_free(model);
+        }
+    }
+    safetensors_close(&file);
+    return status;
+}
+
+int checkpoint_load_moments(float *const *moments, const char *const *moment_names, size_t n_moments, const Model *model, const char *folder, Error *error)
+{
+    SafeFile file;
+    if (open_part(&file, folder, "optimizer.safetensors", error)) {
+        return -1;
+    }
+    int status = check_tensors(&file, &model->table, moment_names, n_moments, error);
+    for (size_t i = 0; i < n_moments && status == 0; i++) {
+        status = read_arena(moments[i], &file, &model->table, moment_names[i], error);
+    }
+    safetensors_close(&file);
+    return status;
+}
+
+struct cJSON *checkpoint_load_trainer(const char *folder, Error *error) { return manifest_read(folder, error); }
+
+uint64_t checkpoint_model_hash(const Model *model)
+{
+    cJSON *json = config_to_json(&model->config);
+    char *text = json != NULL ? json_to_text(json, false) : NULL;
+    uint64_t seed = text != NULL ? XXH3_64bits(text, strlen(text)) : 0;
+    free(text);
+    cJSON_Delete(json);
+    return XXH3_64bits_withSeed(model->params, model->table.total * sizeof *model->params, seed);
+}

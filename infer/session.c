@@ -1,0 +1,295 @@
+#include "infer/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+
+#define STATE_FORMAT "lattice-state"
+#define STATE_VERSION "1"
+#define MAX_POSITION ((uint64_t)1 << 53)   // far beyond any run; keeps sums of positions from overflowing
+
+static bool size_multiply(size_t *product, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, product); }
+
+Session *session_create(const Model *model, size_t capacity, size_t piece, Error *error)
+{
+    Session *session = calloc(1, sizeof *session);
+    if (session == NULL) {
+        error_set(error, "out of memory for a session");
+        return NULL;
+    }
+    session->model = model;
+    session->capacity = capacity > 0 ? capacity : 1;
+    session->piece = piece > 0 ? piece : SESSION_PIECE;
+    size_t vocab = (size_t)model->config.vocab_size, n_states, n_logits;
+    if (size_multiply(&n_states, session->capacity, model->state.total) && size_multiply(&n_logits, session->capacity, vocab) &&
+        n_states <= SIZE_MAX / sizeof(float) && n_logits <= SIZE_MAX / sizeof(float)) {
+        session->states = malloc((n_states > 0 ? n_states : 1) * sizeof(float));
+        session->logits = malloc(n_logits * sizeof(float));
+    }
+    if (session->states == NULL || session->logits == NULL) {
+        error_set(error, "out of memory for the states of %zu sequences: decode fewer at once", session->capacity);
+        session_free(session);
+        return NULL;
+    }
+    session->prompt_workspace = workspace_create(model, 1, session->piece, false, error);
+    if (session->prompt_workspace != NULL) {
+        session->step_workspace = workspace_create(model, session->capacity, 1, false, error);
+    }
+    if (session->step_workspace == NULL) {
+        session_free(session);
+        return NULL;
+    }
+    session_reset(session);
+    return session;
+}
+
+void session_free(Session *session)
+{
+    if (session == NULL) {
+        return;
+    }
+    workspace_free(session->prompt_workspace);
+    workspace_free(session->step_workspace);
+    free(session->states);
+    free(session->logits);
+    free(session);
+}
+
+void session_reset(Session *session)
+{
+    session->batch = 1;
+    session->position = 0;
+    model_state_init(session->model, session->states);
+}
+
+void session_feed(Session *session, const int32_t *tokens, size_t count)
+{
+    assert(session->batch == 1);
+    for (size_t done = 0; done < count;) {
+        size_t length = count - done < session->piece ? count - done : session->piece;
+        model_forward(session->model, session->prompt_workspace, session->states, session->position, tokens + done, 1, length);
+        done += length;
+        session->position += length;
+        if (done == count) {
+            model_logits(session->logits, session->model, session->prompt_workspace, length - 1, 1);
+        }
+    }
+}
+
+void session_fork(Session *session, size_t batch)
+{
+    assert(session->batch == 1 && batch >= 1 && batch <= session->capacity);
+    size_t state = session->model->state.total, vocab = (size_t)session->model->config.vocab_size;
+    for (size_t i = 1; i < batch; i++) {
+        memcpy(session->states + i * state, session->states, state * sizeof(float));
+        if (session->position > 0) {
+            memcpy(session->logits + i * vocab, session->logits, vocab * sizeof(float));
+        }
+    }
+    session->batch = batch;
+}
+
+void session_step(Session *session, const int32_t *tokens)
+{
+    model_forward(session->model, session->step_workspace, session->states, session->position, tokens, session->batch, 1);
+    session->position++;
+    model_logits(session->logits, session->model, session->step_workspace, 0, session->batch);
+}
+
+const float *session_logits(const Session *session, size_t sequence)
+{
+    assert(sequence < session->batch);
+    return session->position > 0 ? session->logits + sequence * (size_t)session->model->config.vocab_size : NULL;
+}
+
+// Covers everything that decides how the text goes on, so that a flipped bit anywhere is seen.
+static uint64_t state_checksum(const char *hash, const char *position, const char *note, const float *states, size_t n_states, const float *logits,
+                               size_t n_logits)
+{
+    uint64_t sum = XXH3_64bits_withSeed(hash, strlen(hash), 1);
+    sum = XXH3_64bits_withSeed(position, strlen(position), sum);
+    sum = XXH3_64bits_withSeed(note, strlen(note), sum);
+    sum = XXH3_64bits_withSeed(states, n_states * sizeof(float), sum);
+    return XXH3_64bits_withSeed(logits, n_logits * sizeof(float), sum);
+}
+
+// The rename is only safe against power failure once the folder is synced too.
+static int sync_folder_of(const char *path, Error *error)
+{
+    size_t length = (size_t)(path_base(path) - path);
+    char *folder = length > 0 ? strndup(path, length) : strdup(".");
+    if (folder == NULL) {
+        return error_set(error, "out of memory while saving %s", path);
+    }
+    int result = folder_sync(folder, error);
+    free(folder);
+    return result;
+}
+
+static int write_state_file(const char *path, const SafeTensorOut *tensors, size_t count, const char *const *metadata, Error *error)
+{
+    size_t size = strlen(path) + sizeof ".tmp";
+    char *temporary = malloc(size);
+    if (temporary == NULL) {
+        return error_set(error, "out of memory while saving %s", path);
+    }
+    snprintf(temporary, size, "%s.tmp", path);
+    int result = safetensors_write(temporary, tensors, count, metadata, error);
+    if (result == 0 && rename(temporary, path) != 0) {
+        result = error_set(error, "%s: cannot give the new state file its name: %s", path, strerror(errno));
+    }
+    if (result != 0) {
+        unlink(temporary);
+    } else {
+        result = sync_folder_of(path, error);
+    }
+    free(temporary);
+    return result;
+}
+
+int session_save(const Session *session, const char *path, const char *note, Error *error)
+{
+    const Model *model = session->model;
+    if (session->position == 0) {
+        return error_set(error, "%s: nothing has been read yet, so there is no memory to save", path);
+    }
+    size_t vocab = (size_t)model->config.vocab_size, count = model->state.count + 1;
+    SafeTensorOut *tensors = calloc(count, sizeof *tensors);
+    if (tensors == NULL) {
+        return error_set(error, "out of memory while saving %s", path);
+    }
+    for (size_t i = 0; i + 1 < count; i++) {
+        const Tensor *tensor = &model->state.items[i];
+        tensors[i] = (SafeTensorOut){tensor->name, tensor->n_dims, tensor->shape, session->states + tensor->offset};
+    }
+    tensors[count - 1] = (SafeTensorOut){"logits", 1, &vocab, session->logits};
+    char hash[24], position[24], checksum[24];
+    snprintf(hash, sizeof hash, "%016" PRIx64, checkpoint_model_hash(model));
+    snprintf(position, sizeof position, "%zu", session->position);
+    note = note != NULL ? note : "";
+    snprintf(checksum, sizeof checksum, "%016" PRIx64,
+             state_checksum(hash, position, note, session->states, model->state.total, session->logits, vocab));
+    const char *metadata[] = {"format", STATE_FORMAT, "version", STATE_VERSION, "model_hash", hash, "position", position, "checksum", checksum, "note", note, NULL};
+    int result = write_state_file(path, tensors, count, metadata, error);
+    free(tensors);
+    return result;
+}
+
+static int parse_position(const char *text, size_t *position, const char *path, Error *error)
+{
+    size_t length = strlen(text);
+    uint64_t value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9' || length > 16) {
+            return error_set(error, "%s: the state's position is not a number: the file is damaged", path);
+        }
+        value = value * 10 + (uint64_t)(text[i] - '0');
+    }
+    if (value == 0 || value > MAX_POSITION) {
+        return error_set(error, "%s: the state's position is out of range: the file is damaged", path);
+    }
+    *position = (size_t)value;
+    return 0;
+}
+
+// What stands in the metadata, checked but for the checksum. The strings stay owned by the file.
+static int check_metadata(const SafeFile *file, const Model *model, const char **note, size_t *position, Error *error)
+{
+    const char *format = safetensors_metadata(file, "format"), *version = safetensors_metadata(file, "version");
+    const char *hash = safetensors_metadata(file, "model_hash"), *place = safetensors_metadata(file, "position");
+    if (format == NULL || strcmp(format, STATE_FORMAT) != 0) {
+        return error_set(error, "%s: not a state file (a safetensors file without format \"" STATE_FORMAT "\"): give one written by --save-state", file->path);
+    }
+    if (version == NULL || strcmp(version, STATE_VERSION) != 0) {
+        return error_set(error, "%s: state file of version %.20s, this program reads version " STATE_VERSION ": write it anew with --save-state", file->path,
+                         version != NULL ? version : "(none)");
+    }
+    *note = safetensors_metadata(file, "note");
+    if (hash == NULL || place == NULL || *note == NULL || safetensors_metadata(file, "checksum") == NULL) {
+        return error_set(error, "%s: the state file's metadata is incomplete: the file is damaged", file->path);
+    }
+    char expected[24];
+    snprintf(expected, sizeof expected, "%016" PRIx64, checkpoint_model_hash(model));
+    if (strcmp(hash, expected) != 0) {
+        return error_set(error, "%s: the state belongs to another model (model hash %.16s, this checkpoint has %s): load it with the checkpoint that wrote it",
+                         file->path, hash, expected);
+    }
+    return parse_position(place, position, file->path, error);
+}
+
+static int read_tensors(float *states, float *logits, const SafeFile *file, const Model *model, Error *error)
+{
+    if (file->count != model->state.count + 1) {
+        return error_set(error, "%s: %zu tensors where this model's state has %zu: the file is damaged", file->path, file->count, model->state.count + 1);
+    }
+    for (size_t i = 0; i < model->state.count; i++) {
+        const Tensor *tensor = &model->state.items[i];
+        if (safetensors_read_f32(states + tensor->offset, file, tensor->name, tensor->n_dims, tensor->shape, error) != 0) {
+            return -1;
+        }
+    }
+    size_t vocab = (size_t)model->config.vocab_size;
+    if (safetensors_read_f32(logits, file, "logits", 1, &vocab, error) != 0) {
+        return -1;
+    }
+    const char *note = safetensors_metadata(file, "note");
+    char expected[24];
+    snprintf(expected, sizeof expected, "%016" PRIx64,
+             state_checksum(safetensors_metadata(file, "model_hash"), safetensors_metadata(file, "position"), note, states, model->state.total, logits, vocab));
+    if (strcmp(expected, safetensors_metadata(file, "checksum")) != 0) {
+        return error_set(error, "%s: the checksum is wrong: the file was altered or damaged", file->path);
+    }
+    for (size_t i = 0; i < model->state.total; i++) {
+        if (!isfinite(states[i])) {
+            return error_set(error, "%s: the state holds a value that is not finite", file->path);
+        }
+    }
+    return 0;
+}
+
+int session_load(Session *session, const char *path, char **note, Error *error)
+{
+    const Model *model = session->model;
+    SafeFile file;
+    if (safetensors_open(&file, path, error) != 0) {
+        return -1;
+    }
+    size_t vocab = (size_t)model->config.vocab_size, total = model->state.total, position = 0;
+    const char *text = NULL;
+    int result = check_metadata(&file, model, &text, &position, error);
+    float *arrays = NULL;
+    char *copy = NULL;
+    if (result == 0) {
+        arrays = malloc((total + vocab) * sizeof(float));   // fits: session_create has allocated as much
+        copy = strdup(text);
+        result = arrays != NULL && copy != NULL ? 0 : error_set(error, "out of memory while loading %s", path);
+    }
+    if (result == 0) {
+        result = read_tensors(arrays, arrays + total, &file, model, error);
+    }
+    if (result == 0) {
+        memcpy(session->states, arrays, total * sizeof(float));
+        memcpy(session->logits, arrays + total, vocab * sizeof(float));
+        session->batch = 1;
+        session->position = position;
+        if (note != NULL) {
+            *note = copy;
+            copy = NULL;
+        }
+    }
+    free(copy);
+    free(arrays);
+    safetensors_close(&file);
+    return result;
+}

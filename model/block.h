@@ -1,0 +1,76 @@
+// One block: norm, projections, short convolution, mixer, output gate, output projection; then norm and SwiGLU. Forward and backward.
+#ifndef MODEL_BLOCK_H
+#define MODEL_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "model/config.h"
+#include "model/kernels/kernels.h"
+#include "model/mixers/mixer.h"
+#include "model/params.h"
+
+// Sizes that follow from a configuration.
+typedef struct BlockShape {
+    size_t width;        // D
+    size_t query;        // H·m: columns of q, and of k
+    size_t value;        // H·d: columns of v, z and o
+    size_t channels;     // columns of q, k and v together
+    size_t projection;   // columns of q, k, v, z, g and, with a forget gate, mu
+    size_t heads, hidden;
+    bool forget_gate;
+} BlockShape;
+
+BlockShape block_shape(const ModelConfig *config);
+
+// Where a layer's parameters begin in the arena, and its state in a sequence's state. Matrices that stand together are used as one:
+// projection [projection, D], w13 [2F, D], conv_weight [channels, taps], conv_bias [channels].
+typedef struct BlockOffsets {
+    size_t norm, projection, conv_weight, conv_bias, g_bias, mu_bias, state0, out_norm, o, mlp_norm, w13, w2;
+    size_t tail, memory;
+} BlockOffsets;
+
+BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const ModelConfig *config, size_t layer);
+
+// What the forward leaves for the backward; N = B·T rows. x [N, D] is the block's input.
+typedef struct BlockSaved {
+    float *x;
+    float *projection;   // [N, projection]
+    float *qkv;          // [N, channels] after convolution, SiLU and norm
+    float *g, *mu;       // [N, H]
+    float *o;            // [N, H·d]
+    float *mixer;        // what the mixer keeps; NULL in inference
+    float *x_mid;        // [N, D] after the mixer's half
+    float *h13;          // [N, 2F]
+} BlockSaved;
+
+// Memory that the layers share. The d… are for the backward only.
+typedef struct BlockScratch {
+    float *normed;       // [N, D]
+    float *inner;        // [N, max(H·d, F)]
+    float *mixer;        // what the mixer asks for
+    float *dnormed;      // [N, D]
+    float *dinner;       // [N, max(H·d, F)]
+    float *do_;          // [N, H·d]
+    float *dprojection;  // [N, projection]
+    float *dqkv, *dpre;  // [N, channels]
+    float *dg, *dmu;     // [N, H]
+} BlockScratch;
+
+// Everything fixed during a call.
+typedef struct BlockContext {
+    const ModelConfig *config;
+    const Kernels *kernels;
+    const Mixer *mixer;
+    const float *params;       // the arena
+    size_t batch, length, position;
+} BlockContext;
+
+// x_out [N, D] from saved->x. states: the first sequence's state, state_stride floats from one to the next, or NULL. x_out may be saved->x.
+void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
+                   const BlockContext *context);
+
+// dx [N, D] holds the gradient of the block's output and receives that of its input; dparams (the arena) accumulates. saved->h13 is overwritten.
+void block_backward(float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *context);
+
+#endif

@@ -1,0 +1,209 @@
+// The short convolution: causal, depthwise, with bias, then SiLU, then each head's norm (l2 for q and k, rms for v).
+//
+// Weights come as [channels, width]; the last tap meets the current token. Rows are independent given the projections: threads share out groups of rows,
+// and inside a group one head after the other, so that a head's taps are laid out for the vectors once a group.
+#include "model/kernels/functions.h"
+
+#define MAX_WIDTH 16        // config_validate bounds conv_width,
+#define MAX_HEAD 1024       // d_head and n_slot by these
+
+// The columns of one head. Heads count q first, then k, then v.
+typedef struct HeadColumns {
+    size_t begin, size;
+    float mean;             // factor of the sum of squares in the norm: 1 for l2, 1/d for rms
+} HeadColumns;
+
+static inline HeadColumns head_columns(size_t head, const ConvShape *s)
+{
+    if (head < 2 * s->n_head) {
+        return (HeadColumns){head * s->n_slot, s->n_slot, 1.0f};
+    }
+    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, 1.0f / (float)s->d_head};
+}
+
+static inline size_t channel_count(const ConvShape *s) { return s->n_head * (2 * s->n_slot + s->d_head); }
+
+// A head's weights, [width][size] instead of [size][width].
+static inline void head_taps(float taps[MAX_WIDTH * MAX_HEAD], const float *weight, HeadColumns head, size_t width)
+{
+    for (size_t c = 0; c < head.size; c++) {
+        for (size_t i = 0; i < width; i++) {
+            taps[i * head.size + c] = weight[(head.begin + c) * width + i];
+        }
+    }
+}
+
+// source[i] is the row that tap i meets for token t of a sequence: a row of its projections, of the carried tail, or NULL for zeros.
+static inline void tap_rows(const float *source[MAX_WIDTH], const float *proj, const float *tail, size_t t, const ConvShape *s)
+{
+    for (size_t i = 0; i < s->width; i++) {
+        size_t back = s->width - 1 - i;
+        if (back <= t) {
+            source[i] = proj + (t - back) * s->proj_stride;
+        } else {
+            source[i] = tail == NULL ? NULL : tail + (s->width - 1 - (back - t)) * channel_count(s);
+        }
+    }
+}
+
+// Convolution before the activation: columns j … of the head, zeros behind its end.
+static inline vfloat convolve(const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, size_t j, size_t width)
+{
+    size_t rest = head.size - j;
+    vfloat sum = v_load_n(bias + head.begin + j, rest);
+    for (size_t i = 0; i < width; i++) {
+        if (source[i] != NULL) {
+            sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(source[i] + head.begin + j, rest);
+        }
+    }
+    return sum;
+}
+
+static inline void forward_head(float *out, const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, const ConvShape *s)
+{
+    vfloat squares = {0};
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        vfloat x = convolve(source, taps, bias, head, j, s->width);
+        vfloat y = x * v_sigmoid(x);
+        squares += y * y;
+        v_store_n(out + j, y, head.size - j);
+    }
+    vfloat scale = v_set(1.0f / __builtin_sqrtf(v_sum(squares) * head.mean + s->eps));
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        v_store_n(out + j, v_load_n(out + j, head.size - j) * scale, head.size - j);
+    }
+}
+
+// The last width − 1 rows of (old tail, projections) become the tail.
+static void advance_tail(float *tail, const float *proj, const ConvShape *s)
+{
+    size_t channels = channel_count(s), rows = s->width - 1;
+    size_t fresh = s->length < rows ? s->length : rows;
+    memmove(tail, tail + fresh * channels, (rows - fresh) * channels * sizeof(float));
+    for (size_t i = 0; i < fresh; i++) {
+        memcpy(tail + (rows - fresh + i) * channels, proj + (s->length - fresh + i) * s->proj_stride, channels * sizeof(float));
+    }
+}
+
+void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *s)
+{
+    size_t channels = channel_count(s), groups = (s->length + REDUCE_ROWS - 1) / REDUCE_ROWS, heads = 3 * s->n_head;
+#pragma omp parallel for schedule(static) if (s->batch * s->length * channels > PARALLEL_WORK)
+    for (size_t task = 0; task < s->batch * groups * heads; task++) {
+        size_t b = task / (groups * heads), t0 = task / heads % groups * REDUCE_ROWS;
+        size_t end = t0 + REDUCE_ROWS < s->length ? t0 + REDUCE_ROWS : s->length;
+        HeadColumns head = head_columns(task % heads, s);
+        float taps[MAX_WIDTH * MAX_HEAD];
+        head_taps(taps, weight, head, s->width);
+        for (size_t t = t0; t < end; t++) {
+            const float *source[MAX_WIDTH];
+            tap_rows(source, proj + b * s->length * s->proj_stride, tails == NULL ? NULL : tails + b * tail_stride, t, s);
+            forward_head(qkv + (b * s->length + t) * channels + head.begin, source, taps, bias, head, s);
+        }
+    }
+    for (size_t b = 0; tails != NULL && b < s->batch; b++) {
+        advance_tail(tails + b * tail_stride, proj + b * s->length * s->proj_stride, s);
+    }
+}
+
+// Gradient before the activation, from that of the normalised output: dpre [size of head].
+static inline void activation_backward(float *dpre, const float *dout, const float *const source[MAX_WIDTH], const float *taps, const float *bias,
+                                       HeadColumns head, const ConvShape *s)
+{
+    float pre[MAX_HEAD];
+    vfloat squares = {0}, dots = {0};
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        vfloat x = convolve(source, taps, bias, head, j, s->width);
+        vfloat y = x * v_sigmoid(x);
+        squares += y * y;
+        dots += y * v_load_n(dout + j, head.size - j);
+        v_store_n(pre + j, x, head.size - j);
+    }
+    float r = 1.0f / __builtin_sqrtf(v_sum(squares) * head.mean + s->eps);
+    vfloat scale = v_set(r), along = v_set(v_sum(dots) * head.mean * r * r), one = v_set(1.0f);
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        vfloat x = v_load_n(pre + j, head.size - j), sigmoid = v_sigmoid(x), y = x * sigmoid;
+        vfloat dy = (v_load_n(dout + j, head.size - j) - y * along) * scale;
+        v_store_n(dpre + j, dy * (sigmoid + y * (one - sigmoid)), head.size - j);
+    }
+}
+
+// dproj[t] = Σ_i taps[i] ⊙ dpre[t + width − 1 − i] within the sequence.
+static inline void input_backward(float *dproj, const float *dpre, const float *taps, HeadColumns head, size_t t, const ConvShape *s)
+{
+    size_t channels = channel_count(s);
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        size_t rest = head.size - j;
+        vfloat sum = {0};
+        for (size_t i = 0; i < s->width; i++) {
+            size_t later = t + s->width - 1 - i;
+            if (later < s->length) {
+                sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(dpre + later * channels + head.begin + j, rest);
+            }
+        }
+        v_store_n(dproj + t * s->proj_stride + head.begin + j, sum, rest);
+    }
+}
+
+// dweight and dbias of a vector of channels, over all rows in order.
+static inline void weight_backward(float *dweight, float *dbias, const float *dpre, const float *proj, size_t c, size_t rest, const ConvShape *s)
+{
+    size_t channels = channel_count(s);
+    vfloat taps[MAX_WIDTH], bias = {0};
+    for (size_t i = 0; i < s->width; i++) {
+        taps[i] = (vfloat){0};
+    }
+    for (size_t b = 0; b < s->batch; b++) {
+        const float *rows = proj + b * s->length * s->proj_stride + c;
+        for (size_t t = 0; t < s->length; t++) {
+            vfloat d = v_load_n(dpre + (b * s->length + t) * channels + c, rest);
+            bias += d;
+            for (size_t i = 0; i < s->width; i++) {
+                size_t back = s->width - 1 - i;
+                if (back <= t) {
+                    taps[i] += d * v_load_n(rows + (t - back) * s->proj_stride, rest);
+                }
+            }
+        }
+    }
+    for (size_t l = 0; l < VECTOR_FLOATS && l < rest; l++) {
+        for (size_t i = 0; i < s->width; i++) {
+            dweight[(c + l) * s->width + i] += taps[i][l];
+        }
+        dbias[c + l] += bias[l];
+    }
+}
+
+void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
+                             const float *bias, const ConvShape *s)
+{
+    size_t channels = channel_count(s), groups = (s->length + REDUCE_ROWS - 1) / REDUCE_ROWS, heads = 3 * s->n_head, tasks = s->batch * groups * heads;
+#pragma omp parallel if (s->batch * s->length * channels > PARALLEL_WORK)
+    for (int pass = 0; pass < 3; pass++) {
+        if (pass == 2) {
+#pragma omp for schedule(static)
+            for (size_t c = 0; c < channels; c += VECTOR_FLOATS) {
+                weight_backward(dweight, dbias, dpre, proj, c, channels - c, s);
+            }
+            continue;
+        }
+#pragma omp for schedule(static)
+        for (size_t task = 0; task < tasks; task++) {
+            size_t b = task / (groups * heads), t0 = task / heads % groups * REDUCE_ROWS;
+            size_t end = t0 + REDUCE_ROWS < s->length ? t0 + REDUCE_ROWS : s->length, row = b * s->length;
+            HeadColumns head = head_columns(task % heads, s);
+            float taps[MAX_WIDTH * MAX_HEAD];
+            head_taps(taps, weight, head, s->width);
+            for (size_t t = t0; t < end; t++) {
+                if (pass == 1) {
+                    input_backward(dproj + row * s->proj_stride, dpre + row * channels, taps, head, t, s);
+                    continue;
+                }
+                const float *source[MAX_WIDTH];
+                tap_rows(source, proj + row * s->proj_stride, NULL, t, s);
+                size_t at = (row + t) * channels + head.begin;
+                activation_backward(dpre + at, dqkv + at, source, taps, bias, head, s);
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+// Declarations of one instruction set's kernels (names through ISA_NAME), for table.c. The contracts stand in kernels.h.
+#ifndef MODEL_KERNELS_FUNCTIONS_H
+#define MODEL_KERNELS_FUNCTIONS_H
+
+#include "model/kernels/kernels.h"
+#include "model/kernels/simd.h"
+
+// Rows of tokens that one partial sum of a weight gradient covers: fixed, so that the bits do not depend on the threads.
+#define REDUCE_ROWS 64
+
+// Work below this many multiply-adds is not worth waking threads for.
+#define PARALLEL_WORK 16384
+
+void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
+void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+
+void ISA_NAME(rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
+void ISA_NAME(rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
+
+void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
+void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
+                             const float *bias, const ConvShape *shape);
+
+void ISA_NAME(gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
+void ISA_NAME(gate_backward)(float *do_, float *dz, float *dw, const float *dout, const float *o, const float *z, size_t z_stride, const float *w,
+                             float eps, size_t n, size_t n_head, size_t d_head);
+void ISA_NAME(swiglu_forward)(float *out, const float *h, size_t n, size_t hidden);
+void ISA_NAME(swiglu_backward)(float *dh, const float *dout, const float *h, size_t n, size_t hidden);
+void ISA_NAME(sigmoid_forward)(float *out, const float *x, size_t x_stride, const float *bias, size_t n, size_t count);
+void ISA_NAME(sigmoid_backward)(float *dx, size_t x_stride, float *dbias, const float *dout, const float *out, size_t n, size_t count);
+
+void ISA_NAME(embedding_forward)(float *out, const float *table, const int32_t *ids, size_t n, size_t dim);
+void ISA_NAME(embedding_backward)(float *dtable, const float *dout, const int32_t *ids, size_t n, size_t dim);
+void ISA_NAME(cross_entropy)(float *losses, float *logits, const int32_t *targets, float scale, size_t n, size_t vocab);
+
+void ISA_NAME(add)(float *y, const float *x, size_t n);
+double ISA_NAME(sum_squares)(const float *x, size_t n);
+void ISA_NAME(adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps,
+                     float decay, float correction1, float correction2);
+double ISA_NAME(peak_loop)(size_t iterations);
+
+#endif

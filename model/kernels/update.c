@@ -1,0 +1,84 @@
+// What touches whole arenas of parameters: sums, the AdamW step; and the loop that measures peak.
+#include "model/kernels/functions.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+void ISA_NAME(add)(float *y, const float *x, size_t n)
+{
+#pragma omp parallel for schedule(static) if (n > PARALLEL_WORK)
+    for (size_t j = 0; j < n; j += VECTOR_FLOATS) {
+        v_store_n(y + j, v_load_n(y + j, n - j) + v_load_n(x + j, n - j), n - j);
+    }
+}
+
+double ISA_NAME(sum_squares)(const float *x, size_t n)
+{
+    const size_t block = 65536;
+    double total = 0.0;
+#pragma omp parallel for ordered schedule(static, 1) if (n > block)
+    for (size_t start = 0; start < n; start += block) {
+        size_t end = start + block < n ? start + block : n;
+        double sum = 0.0;
+        for (size_t j = start; j < end; j += 256 * VECTOR_FLOATS) {
+            vfloat squares = {0};
+            for (size_t i = j; i < end && i < j + 256 * VECTOR_FLOATS; i += VECTOR_FLOATS) {
+                vfloat v = v_load_n(x + i, end - i);
+                squares += v * v;
+            }
+            sum += (double)v_sum(squares);
+        }
+#pragma omp ordered
+        total += sum;
+    }
+    return total;
+}
+
+void ISA_NAME(adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps,
+                     float decay, float correction1, float correction2)
+{
+    const vfloat b1 = v_set(beta1), c1 = v_set(1.0f - beta1), b2 = v_set(beta2), c2 = v_set(1.0f - beta2);
+    const vfloat rate = v_set(lr / correction1), root = v_set(1.0f / correction2), small = v_set(eps), keep = v_set(1.0f - lr * decay), scale = v_set(grad_scale);
+#pragma omp parallel for schedule(static) if (n > PARALLEL_WORK)
+    for (size_t j = 0; j < n; j += VECTOR_FLOATS) {
+        vfloat g = v_load_n(grad + j, n - j) * scale;
+        vfloat mj = b1 * v_load_n(m + j, n - j) + c1 * g;
+        vfloat vj = b2 * v_load_n(v + j, n - j) + c2 * g * g;
+        v_store_n(m + j, mj, n - j);
+        v_store_n(v + j, vj, n - j);
+        v_store_n(params + j, v_load_n(params + j, n - j) * keep - rate * mj / (v_sqrt(vj * root) + small), n - j);
+    }
+}
+
+double ISA_NAME(peak_loop)(size_t iterations)
+{
+    enum { CHAINS = 10 };   // enough independent sums to hide the latency of a fused multiply-add
+    size_t threads = 1;
+#pragma omp parallel
+    {
+        vfloat sum[CHAINS];
+        for (size_t i = 0; i < CHAINS; i++) {
+            sum[i] = v_set((float)(i + iterations % 2));   // not known to the compiler, or it computes a chain ahead
+        }
+        vfloat factor = v_set(0.999f), term = v_set(0.001f);
+        for (size_t k = 0; k < iterations; k++) {
+#pragma GCC unroll 10
+            for (size_t i = 0; i < CHAINS; i++) {
+                sum[i] = sum[i] * factor + term;
+            }
+        }
+        vfloat total = sum[0];
+        for (size_t i = 1; i < CHAINS; i++) {
+            total += sum[i];
+        }
+        __asm__ volatile("" : : "r"(&total) : "memory");   // the sums must be computed
+#pragma omp single
+        {
+#ifdef _OPENMP
+            threads = (size_t)omp_get_num_threads();
+#endif
+        }
+    }
+    return (double)threads * (double)iterations * CHAINS * VECTOR_FLOATS * 2;
+}

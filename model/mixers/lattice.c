@@ -1,0 +1,545 @@
+// Lattice, exact orthogonal state recurrence with the decoding objective (lattice.md 2 and 3; arXiv 2504.05646).
+//
+// One head's memory S holds m slots s_i, unit vectors of d numbers, as rows. Per token, with h = v − S k, u_i = s_i·h, a_i = g k_i:
+//
+//     s_i <- (mu s_i + a_i (h − u_i s_i)) / n_i = alpha_i s_i + beta_i h        n_i² = mu² + a_i² (‖h‖² − u_i²)
+//     o    = Σ q_i s_i
+//
+// so that a token reads the memory twice: once for the u_i, once to update it, which also gathers o and the next token's S k.
+// The backward needs the states before each token. The forward keeps one state every GROUP tokens; the backward recomputes a group's states
+// from it (GROUP states of a head stay in the L2 cache) and walks the group back. Sequences and heads are independent: threads share them out.
+#include <math.h>
+
+#include "model/kernels/simd.h"
+#include "model/mixers/mixer.h"
+
+// Tokens between kept states, and between exact renormalisations of the slots by absolute position, so that rounding cannot add up.
+#define GROUP 32
+
+// Columns held in registers at once.
+#define COLUMNS 4
+
+// Below this share of n² / (a² ‖h‖²) the formula for n² has lost digits to cancellation, and the norm is taken from the vector itself.
+#define CANCELLED 0.05f
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if VECTOR_FLOATS == 16
+#define EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif VECTOR_FLOATS == 8
+#define EVENS 0, 2, 4, 6, 8, 10, 12, 14
+#define ODDS 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define EVENS 0, 2, 4, 6
+#define ODDS 1, 3, 5, 7
+#endif
+
+// Element i of the result is the sum of all elements of v[i].
+INLINE vfloat sum_each(vfloat v[VECTOR_FLOATS])
+{
+    for (size_t count = VECTOR_FLOATS; count > 1; count /= 2) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < count / 2; i++) {
+            v[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], EVENS) + __builtin_shufflevector(v[2 * i], v[2 * i + 1], ODDS);
+        }
+    }
+    return v[0];
+}
+
+INLINE size_t rest_of(size_t n, size_t begin) { return n > begin ? n - begin : 0; }
+
+// out_i = s_i · x for every slot; s [m, d], x [d].
+INLINE void slot_dots(float *out, const float *s, const float *x, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat dots[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            dots[l] = (vfloat){0};
+            for (size_t j = 0; j < d && i0 + l < m; j += VECTOR_FLOATS) {
+                dots[l] += v_load_n(s + (i0 + l) * d + j, d - j) * v_load_n(x + j, d - j);
+            }
+        }
+        v_store_n(out + i0, sum_each(dots), m - i0);
+    }
+}
+
+// out [d] = Σ_i w_i s_i.
+INLINE void slot_sum(float *out, const float *s, const float *w, size_t m, size_t d)
+{
+    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
+        vfloat sum[COLUMNS] = {{0}};
+        for (size_t i = 0; i < m; i++) {
+            for (size_t c = 0; c < COLUMNS; c++) {
+                size_t j = j0 + c * VECTOR_FLOATS;
+                sum[c] += v_set(w[i]) * v_load_n(s + i * d + j, rest_of(d, j));
+            }
+        }
+        for (size_t c = 0; c < COLUMNS; c++) {
+            size_t j = j0 + c * VECTOR_FLOATS;
+            v_store_n(out + j, sum[c], rest_of(d, j));
+        }
+    }
+}
+
+INLINE float dot(const float *x, const float *y, size_t d)
+{
+    vfloat sum = {0};
+    for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
+        sum += v_load_n(x + j, d - j) * v_load_n(y + j, d - j);
+    }
+    return v_sum(sum);
+}
+
+// s_i = alpha_i s_i + beta_i h; then o = Σ q_i s_i (o not NULL) and p = Σ k_next_i s_i (k_next not NULL). to [m, d] may be s.
+INLINE void update_slots(float *to, float *o, float *p, const float *s, const float *alpha, const float *beta, const float *h, const float *q,
+                         const float *k_next, size_t m, size_t d)
+{
+    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
+        vfloat hs[COLUMNS], os[COLUMNS] = {{0}}, ps[COLUMNS] = {{0}};
+        for (size_t c = 0; c < COLUMNS; c++) {
+            size_t j = j0 + c * VECTOR_FLOATS;
+            hs[c] = v_load_n(h + j, rest_of(d, j));
+        }
+        for (size_t i = 0; i < m; i++) {
+            for (size_t c = 0; c < COLUMNS; c++) {
+                size_t j = j0 + c * VECTOR_FLOATS;
+                vfloat slot = v_set(alpha[i]) * v_load_n(s + i * d + j, rest_of(d, j)) + v_set(beta[i]) * hs[c];
+                v_store_n(to + i * d + j, slot, rest_of(d, j));
+                if (o != NULL) {
+                    os[c] += v_set(q[i]) * slot;
+                }
+                if (k_next != NULL) {
+                    ps[c] += v_set(k_next[i]) * slot;
+                }
+            }
+        }
+        for (size_t c = 0; c < COLUMNS; c++) {
+            size_t j = j0 + c * VECTOR_FLOATS;
+            if (o != NULL) {
+                v_store_n(o + j, os[c], rest_of(d, j));
+            }
+            if (k_next != NULL) {
+                v_store_n(p + j, ps[c], rest_of(d, j));
+            }
+        }
+    }
+}
+
+// Divides every slot by its norm. A slot of zeros (a learned start may pass through it) stays zero.
+static void normalise_slots(float *s, size_t m, size_t d)
+{
+    for (size_t i = 0; i < m; i++) {
+        float square = dot(s + i * d, s + i * d, d);
+        vfloat scale = v_set(square > 0.0f ? 1.0f / sqrtf(square) : 0.0f);
+        for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
+            v_store_n(s + i * d + j, v_load_n(s + i * d + j, d - j) * scale, d - j);
+        }
+    }
+}
+
+// What one write does to the slots; all [m]. n is the norm before the division.
+typedef struct Write {
+    float *u, *n, *alpha, *beta;
+} Write;
+
+// The norms from the vectors themselves, in double; u is known. For writes almost parallel to a slot, and for forget gates near 0.
+static void plan_write_exactly(Write *w, const float *s, const float *h, const float *k, float g, float mu, size_t m, size_t d)
+{
+    for (size_t i = 0; i < m; i++) {
+        double a = (double)g * (double)k[i], keep = (double)mu - a * (double)w->u[i], square = 0.0;
+        for (size_t j = 0; j < d; j++) {
+            double x = keep * (double)s[i * d + j] + a * (double)h[j];
+            square += x * x;
+        }
+        double n = sqrt(square);
+        w->n[i] = (float)n;
+        w->alpha[i] = n == 0.0 ? 1.0f : (float)(keep / n);   // nothing left of the slot and nothing written: it stays as it is
+        w->beta[i] = n == 0.0 ? 0.0f : (float)(a / n);
+    }
+}
+
+// Fills a Write from the state before the token.
+INLINE void plan_write(Write *w, const float *s, const float *h, const float *k, float g, float mu, size_t m, size_t d)
+{
+    slot_dots(w->u, s, h, m, d);
+    vfloat square = v_set(dot(h, h, d)), gs = v_set(g), keep = v_set(mu);
+    vint cancelled = {0};
+    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
+        vfloat u = v_load_n(w->u + i, m - i), a = gs * v_load_n(k + i, m - i);
+        vfloat across = v_max(square - u * u, v_set(0.0f));
+        vfloat n2 = keep * keep + a * a * across;
+        cancelled |= n2 < v_set(CANCELLED) * a * a * square;
+        cancelled |= n2 < v_set(1e-30f);
+        vfloat n = v_sqrt(n2);
+        v_store_n(w->n + i, n, m - i);
+        v_store_n(w->alpha + i, (keep - a * u) / n, m - i);
+        v_store_n(w->beta + i, a / n, m - i);
+    }
+    int any = 0;
+    for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+        any |= cancelled[l];
+    }
+    if (any != 0) {
+        plan_write_exactly(w, s, h, k, g, mu, m, d);
+    }
+}
+
+// One head of one sequence.
+typedef struct Head {
+    const float *q, *k, *v;   // first token's row
+    const float *g, *mu;      // mu NULL: 1
+    size_t row, gate_row;     // strides from token to token
+    size_t m, d;
+} Head;
+
+static Head head_of(const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
+{
+    size_t first = b * shape->length, m = shape->n_slot, d = shape->d_head;
+    return (Head){
+        .q = in->q + first * in->qkv_stride + h * m,
+        .k = in->k + first * in->qkv_stride + h * m,
+        .v = in->v + first * in->qkv_stride + h * d,
+        .g = in->g + first * shape->n_head + h,
+        .mu = in->mu == NULL ? NULL : in->mu + first * shape->n_head + h,
+        .row = in->qkv_stride,
+        .gate_row = shape->n_head,
+        .m = m,
+        .d = d,
+    };
+}
+
+INLINE float head_mu(const Head *head, size_t t) { return head->mu == NULL ? 1.0f : head->mu[t * head->gate_row]; }
+
+INLINE void subtract(float *out, const float *x, const float *y, size_t d)
+{
+    for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
+        v_store_n(out + j, v_load_n(x + j, d - j) - v_load_n(y + j, d - j), d - j);
+    }
+}
+
+// Runs tokens 0 … length−1 of a head through its state s. o at o_row floats a token. kept, if not NULL: [groups][m, d] states before each group.
+INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, const Head *head, size_t position, size_t length, size_t m, size_t d)
+{
+    float h[d], p[d], u[m], n[m], alpha[m], beta[m];
+    Write write = {u, n, alpha, beta};
+    bool have_product = false;
+    for (size_t t = 0; t < length; t++) {
+        const float *k = head->k + t * head->row;
+        if ((position + t) % GROUP == 0) {
+            normalise_slots(s, m, d);
+            have_product = false;
+        }
+        if (kept != NULL && t % GROUP == 0) {
+            memcpy(kept + t / GROUP * m * d, s, m * d * sizeof(float));
+        }
+        if (!have_product) {
+            slot_sum(p, s, k, m, d);
+        }
+        subtract(h, head->v + t * head->row, p, d);
+        plan_write(&write, s, h, k, head->g[t * head->gate_row], head_mu(head, t), m, d);
+        const float *k_next = t + 1 < length ? k + head->row : NULL;
+        if (k_next != NULL) {
+            update_slots(s, o + t * o_row, p, s, alpha, beta, h, head->q + t * head->row, k_next, m, d);
+        } else {
+            update_slots(s, o + t * o_row, NULL, s, alpha, beta, h, head->q + t * head->row, NULL, m, d);
+        }
+        have_product = true;
+    }
+}
+
+// Sizes of a head that get code of their own: everything unrolled, no borders.
+static void forward_any(float *o, size_t o_row, float *kept, float *s, const Head *head, size_t position, size_t length)
+{
+    if (head->m == 64 && head->d == 64) {
+        forward_head(o, o_row, kept, s, head, position, length, 64, 64);
+    } else {
+        forward_head(o, o_row, kept, s, head, position, length, head->m, head->d);
+    }
+}
+
+static size_t group_count(const MixerShape *shape) { return (shape->length + GROUP - 1) / GROUP; }
+static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shape->d_head; }
+
+static size_t state_floats(const ModelConfig *config) { return (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head; }
+
+static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * group_count(shape) * head_floats(shape); }
+
+// Backward scratch of a head: the states before the GROUP tokens of a group, the gradient of the state, and each token's Write and h.
+static size_t backward_head_floats(const MixerShape *shape) { return (GROUP + 1) * head_floats(shape) + GROUP * (4 * shape->n_slot + shape->d_head); }
+
+static size_t scratch_floats(const MixerShape *shape, bool backward)
+{
+    return shape->batch * shape->n_head * (backward ? backward_head_floats(shape) : head_floats(shape));
+}
+
+static void state_init(float *state, const float *state0, const MixerShape *shape)
+{
+    memcpy(state, state0, shape->n_head * head_floats(shape) * sizeof(float));
+    normalise_slots(state, shape->n_head * shape->n_slot, shape->d_head);
+}
+
+static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
+{
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape);
+#pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * shape->n_head * size > 65536)
+    for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
+        size_t b = task / shape->n_head, h = task % shape->n_head;
+        Head head = head_of(in, shape, b, h);
+        float *s = states == NULL ? scratch + task * size : states + b * state_stride + h * size;
+        if (states == NULL) {
+            memcpy(s, in->state0 + h * size, size * sizeof(float));
+            normalise_slots(s, head.m, head.d);
+        }
+        forward_any(o + b * shape->length * width + h * head.d, width, saved == NULL ? NULL : saved + task * group_count(shape) * size, s, &head,
+                    shape->position, shape->length);
+    }
+}
+
+// One head's memory during the backward.
+typedef struct BackwardMemory {
+    float *states;   // [GROUP][m, d] before each token of the group
+    float *ds;       // [m, d] gradient into the state after the token at hand
+    float *writes;   // [GROUP][4][m]: u, n, alpha, beta
+    float *hs;       // [GROUP][d]
+} BackwardMemory;
+
+INLINE Write group_write(const BackwardMemory *memory, size_t l, size_t m)
+{
+    float *w = memory->writes + l * 4 * m;
+    return (Write){w, w + m, w + 2 * m, w + 3 * m};
+}
+
+// The states before each of `count` tokens from `first` on, from the kept one; and their writes.
+INLINE void recompute_group(BackwardMemory *memory, const float *kept, const Head *head, size_t first, size_t count, size_t m, size_t d)
+{
+    float p[d];
+    memcpy(memory->states, kept, m * d * sizeof(float));
+    for (size_t l = 0; l < count; l++) {
+        size_t t = first + l;
+        const float *k = head->k + t * head->row;
+        float *s = memory->states + l * m * d, *h = memory->hs + l * d;
+        if (l == 0) {
+            slot_sum(p, s, k, m, d);
+        }
+        subtract(h, head->v + t * head->row, p, d);
+        Write write = group_write(memory, l, m);
+        plan_write(&write, s, h, k, head->g[t * head->gate_row], head_mu(head, t), m, d);
+        if (l + 1 < count) {
+            update_slots(s + m * d, NULL, p, s, write.alpha, write.beta, h, NULL, k + head->row, m, d);
+        }
+    }
+}
+
+// Dots of every slot: s_i·ds_i, h·ds_i and s_i·do.
+INLINE void backward_dots(float *s_ds, float *h_ds, float *s_do, const float *s, const float *ds, const float *h, const float *do_, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat x[VECTOR_FLOATS], y[VECTOR_FLOATS], z[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            x[l] = y[l] = z[l] = (vfloat){0};
+            for (size_t j = 0; j < d && i0 + l < m; j += VECTOR_FLOATS) {
+                vfloat slot = v_load_n(s + (i0 + l) * d + j, d - j), dslot = v_load_n(ds + (i0 + l) * d + j, d - j);
+                x[l] += slot * dslot;
+                y[l] += dslot * v_load_n(h + j, d - j);
+                z[l] += slot * v_load_n(do_ + j, d - j);
+            }
+        }
+        v_store_n(s_ds + i0, sum_each(x), m - i0);
+        v_store_n(h_ds + i0, sum_each(y), m - i0);
+        v_store_n(s_do + i0, sum_each(z), m - i0);
+    }
+}
+
+// Coefficients of one token's backward. With t_i = s'_i·ds'_i (ds' = ds + q do) and ds~ = (ds' − t s') / n:
+//     dh    = Σ (beta_i ds_i + along_i s_i) + from_do do + from_h h
+//     ds_i <- alpha_i ds_i + self_i s_i + out_i do + push_i h − k_i dh
+typedef struct Coefficients {
+    float *along, *self, *out, *push, *dk;   // [m]; dk is the part of dk without s_i·dh
+    float from_do, from_h, dg, dmu;
+} Coefficients;
+
+// Fills the coefficients and dq [m]. s_ds, h_ds, s_do as backward_dots leaves them.
+INLINE void plan_backward(Coefficients *c, float *dq, const float *s_ds, const float *h_ds, const float *s_do, const Write *write, const float *q,
+                          const float *k, float g, float h_h, float h_do, size_t m)
+{
+    vfloat from_do = {0}, from_h = {0}, dg = {0}, dmu = {0}, gs = v_set(g), hh = v_set(h_h), hdo = v_set(h_do);
+    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
+        size_t rest = m - i;
+        vfloat alpha = v_load_n(write->alpha + i, rest), beta = v_load_n(write->beta + i, rest), u = v_load_n(write->u + i, rest);
+        vfloat n = v_load_n(write->n + i, rest), zero = v_set(0.0f);
+        vfloat qi = v_load_n(q + i, rest), ki = v_load_n(k + i, rest), a = gs * ki, sdo = v_load_n(s_do + i, rest);
+        vfloat inverse = v_select(n == zero, zero, v_set(1.0f) / n);   // 0 behind the last slot; NaN stays
+        vfloat sds = v_load_n(s_ds + i, rest) + qi * sdo, hds = v_load_n(h_ds + i, rest) + qi * hdo;
+        v_store_n(dq + i, alpha * sdo + beta * hdo, rest);
+        vfloat t = alpha * sds + beta * hds;
+        vfloat w = (sds - t * (alpha + beta * u)) * inverse;
+        vfloat da = (hds - t * (alpha * u + beta * hh)) * inverse - u * w;
+        vfloat du = -a * w;
+        v_store_n(c->along + i, du - beta * t * alpha, rest);
+        v_store_n(c->self + i, -alpha * alpha * t, rest);
+        v_store_n(c->out + i, alpha * qi, rest);
+        v_store_n(c->push + i, du - alpha * beta * t, rest);
+        v_store_n(c->dk + i, gs * da, rest);
+        from_do += beta * qi;
+        from_h -= beta * beta * t;
+        dg += da * ki;
+        dmu += w;
+    }
+    c->from_do = v_sum(from_do);
+    c->from_h = v_sum(from_h);
+    c->dg = v_sum(dg);
+    c->dmu = v_sum(dmu);
+}
+
+// dh [d] = Σ (beta_i ds_i + along_i s_i) + from_do do + from_h h
+INLINE void input_gradient(float *dh, const float *s, const float *ds, const float *h, const float *do_, const float *beta, const Coefficients *c, size_t m,
+                           size_t d)
+{
+    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
+        vfloat sum[COLUMNS];
+        for (size_t l = 0; l < COLUMNS; l++) {
+            size_t j = j0 + l * VECTOR_FLOATS;
+            sum[l] = v_set(c->from_do) * v_load_n(do_ + j, rest_of(d, j)) + v_set(c->from_h) * v_load_n(h + j, rest_of(d, j));
+        }
+        for (size_t i = 0; i < m; i++) {
+            for (size_t l = 0; l < COLUMNS; l++) {
+                size_t j = j0 + l * VECTOR_FLOATS;
+                sum[l] += v_set(beta[i]) * v_load_n(ds + i * d + j, rest_of(d, j)) + v_set(c->along[i]) * v_load_n(s + i * d + j, rest_of(d, j));
+            }
+        }
+        for (size_t l = 0; l < COLUMNS; l++) {
+            size_t j = j0 + l * VECTOR_FLOATS;
+            v_store_n(dh + j, sum[l], rest_of(d, j));
+        }
+    }
+}
+
+// ds_i <- alpha_i ds_i + self_i s_i + out_i do + push_i h − k_i dh, and s_dh_i = s_i·dh.
+INLINE void state_gradient(float *ds, float *s_dh, const float *s, const float *h, const float *do_, const float *dh, const float *alpha, const float *k,
+                           const Coefficients *c, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat dots[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            dots[l] = (vfloat){0};
+            size_t i = i0 + l;
+            for (size_t j = 0; j < d && i < m; j += VECTOR_FLOATS) {
+                size_t rest = d - j;
+                vfloat slot = v_load_n(s + i * d + j, rest), dhj = v_load_n(dh + j, rest);
+                vfloat value = v_set(alpha[i]) * v_load_n(ds + i * d + j, rest) + v_set(c->self[i]) * slot + v_set(c->out[i]) * v_load_n(do_ + j, rest) +
+                               v_set(c->push[i]) * v_load_n(h + j, rest) - v_set(k[i]) * dhj;
+                v_store_n(ds + i * d + j, value, rest);
+                dots[l] += slot * dhj;
+            }
+        }
+        v_store_n(s_dh + i0, sum_each(dots), m - i0);
+    }
+}
+
+// Where one head's gradients go, first token's row.
+typedef struct HeadGradients {
+    float *q, *k, *v, *g, *mu;
+} HeadGradients;
+
+INLINE void backward_group(const HeadGradients *grad, BackwardMemory *memory, const Head *head, const float *do_, size_t do_row, size_t first, size_t count,
+                           size_t m, size_t d)
+{
+    float s_ds[m], h_ds[m], s_do[m], s_dh[m], along[m], self[m], out[m], push[m], dk[m], dh[d];
+    Coefficients c = {.along = along, .self = self, .out = out, .push = push, .dk = dk};
+    for (size_t l = count; l-- > 0;) {
+        size_t t = first + l;
+        const float *s = memory->states + l * m * d, *h = memory->hs + l * d, *dot_ = do_ + t * do_row;
+        const float *q = head->q + t * head->row, *k = head->k + t * head->row;
+        Write write = group_write(memory, l, m);
+        backward_dots(s_ds, h_ds, s_do, s, memory->ds, h, dot_, m, d);
+        plan_backward(&c, grad->q + t * head->row, s_ds, h_ds, s_do, &write, q, k, head->g[t * head->gate_row], dot(h, h, d), dot(h, dot_, d), m);
+        input_gradient(dh, s, memory->ds, h, dot_, write.beta, &c, m, d);
+        state_gradient(memory->ds, s_dh, s, h, dot_, dh, write.alpha, k, &c, m, d);
+        subtract(grad->k + t * head->row, dk, s_dh, m);
+        memcpy(grad->v + t * head->row, dh, d * sizeof(float));
+        grad->g[t * head->gate_row] = c.dg;
+        if (grad->mu != NULL) {
+            grad->mu[t * head->gate_row] = c.dmu;
+        }
+    }
+}
+
+INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const Head *head, const float *do_, size_t do_row,
+                          size_t length, size_t m, size_t d)
+{
+    for (size_t group = (length + GROUP - 1) / GROUP; group-- > 0;) {
+        size_t first = group * GROUP, count = length - first < GROUP ? length - first : GROUP;
+        recompute_group(memory, kept + group * m * d, head, first, count, m, d);
+        backward_group(grad, memory, head, do_, do_row, first, count, m, d);
+    }
+}
+
+static void backward_any(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const Head *head, const float *do_, size_t do_row, size_t length)
+{
+    if (head->m == 64 && head->d == 64) {
+        backward_head(grad, memory, kept, head, do_, do_row, length, 64, 64);
+    } else {
+        backward_head(grad, memory, kept, head, do_, do_row, length, head->m, head->d);
+    }
+}
+
+// Adds the gradient of one head's state0 [m, d], from ds at the sequence's start: through the division by the norm.
+static void start_backward(float *dstate0, const float *state0, const float *ds, size_t m, size_t d)
+{
+    for (size_t i = 0; i < m; i++) {
+        const float *raw = state0 + i * d, *dslot = ds + i * d;
+        float square = dot(raw, raw, d);
+        if (square > 0.0f) {
+            vfloat scale = v_set(1.0f / sqrtf(square)), along = v_set(dot(raw, dslot, d) / square);
+            for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
+                vfloat add = (v_load_n(dslot + j, d - j) - along * v_load_n(raw + j, d - j)) * scale;
+                v_store_n(dstate0 + i * d + j, v_load_n(dstate0 + i * d + j, d - j) + add, d - j);
+            }
+        }
+    }
+}
+
+static void backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
+                     const MixerTensors *in, const MixerShape *shape)
+{
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), memory_size = backward_head_floats(shape);
+#pragma omp parallel for schedule(dynamic)
+    for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
+        size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length;
+        Head head = head_of(in, shape, b, h);
+        float *own = scratch + task * memory_size;
+        BackwardMemory memory = {own + size, own, own + (GROUP + 1) * size, own + (GROUP + 1) * size + GROUP * 4 * head.m};
+        if (dstates == NULL) {
+            memset(memory.ds, 0, size * sizeof(float));
+        } else {
+            memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
+        }
+        HeadGradients to = {
+            grad->q + first * in->qkv_stride + h * head.m,
+            grad->k + first * in->qkv_stride + h * head.m,
+            grad->v + first * in->qkv_stride + h * head.d,
+            grad->g + first * shape->n_head + h,
+            grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h,
+        };
+        backward_any(&to, &memory, saved + task * group_count(shape) * size, &head, do_ + first * width + h * head.d, width, shape->length);
+    }
+#pragma omp parallel for schedule(static)
+    for (size_t h = 0; h < shape->n_head; h++) {
+        for (size_t b = 0; b < shape->batch; b++) {
+            start_backward(grad->state0 + h * size, in->state0 + h * size, scratch + (b * shape->n_head + h) * memory_size, shape->n_slot, shape->d_head);
+        }
+    }
+}
+
+extern const Mixer ISA_NAME(lattice_mixer);
+
+const Mixer ISA_NAME(lattice_mixer) = {
+    .name = "lattice",
+    .state_floats = state_floats,
+    .saved_floats = saved_floats,
+    .scratch_floats = scratch_floats,
+    .state_init = state_init,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,136 @@
+#include "model/model.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/block.h"
+#include "model/workspace.h"
+
+int model_create(Model *model, const ModelConfig *config, const Kernels *kernels, Error *error)
+{
+    *model = (Model){.config = *config, .kernels = kernels};
+    if (config_validate(config, error) != 0) {
+        return -1;
+    }
+    model->mixer = mixer_find(kernels->mixers, config->mixer);
+    if (model->mixer == NULL) {
+        return error_set(error, "mixer \"%s\" is not part of this build", config->mixer);
+    }
+    if (params_table(&model->table, config, error) != 0 || params_state_table(&model->state, config, error) != 0) {
+        model_free(model);
+        return -1;
+    }
+    model->params = calloc(model->table.total, sizeof(float));
+    model->blocks = calloc((size_t)config->n_layer, sizeof *model->blocks);
+    if (model->params == NULL || model->blocks == NULL) {
+        double gigabytes = (double)model->table.total * sizeof(float) / 1e9;
+        model_free(model);
+        return error_set(error, "no memory for the model's parameters (%.1f GB): choose a smaller preset or smaller sizes", gigabytes);
+    }
+    for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
+        model->blocks[layer] = block_offsets(&model->table, &model->state, config, layer);
+    }
+    model->embed = tensor_find(&model->table, "embed.weight")->offset;
+    model->norm = tensor_find(&model->table, "norm.weight")->offset;
+    model->head = config->tie_embeddings ? model->embed : tensor_find(&model->table, "head.weight")->offset;
+    return 0;
+}
+
+void model_free(Model *model)
+{
+    free(model->params);
+    free(model->blocks);
+    tensor_table_free(&model->table);
+    tensor_table_free(&model->state);
+    *model = (Model){0};
+}
+
+void model_init(Model *model, uint64_t seed, size_t train_length) { params_init(model->params, &model->table, &model->config, seed, train_length); }
+
+void model_state_init(const Model *model, float *state)
+{
+    const ModelConfig *config = &model->config;
+    MixerShape shape = {1, 1, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0};
+    memset(state, 0, model->state.total * sizeof(float));
+    for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
+        model->mixer->state_init(state + model->blocks[layer].memory, model->params + model->blocks[layer].state0, &shape);
+    }
+}
+
+static BlockContext context_of(const Model *model, size_t batch, size_t length, size_t position)
+{
+    return (BlockContext){&model->config, model->kernels, model->mixer, model->params, batch, length, position};
+}
+
+void model_forward(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length)
+{
+    const ModelConfig *config = &model->config;
+    size_t n = batch * length, width = (size_t)config->d_model, layers = (size_t)config->n_layer;
+    assert(batch <= w->max_batch && length <= w->max_length);
+    assert(!w->training || states == NULL);
+    for (size_t i = 0; i < n; i++) {
+        assert(tokens[i] >= 0 && tokens[i] < config->vocab_size);
+    }
+    w->batch = batch;
+    w->length = length;
+    if (!w->training && states == NULL) {
+        states = w->states;
+        position = 0;
+        for (size_t b = 0; b < batch; b++) {
+            model_state_init(model, states + b * model->state.total);
+        }
+    }
+    BlockContext context = context_of(model, batch, length, position);
+    model->kernels->embedding_forward(w->blocks[0].x, model->params + model->embed, tokens, n, width);
+    for (size_t layer = 0; layer < layers; layer++) {
+        float *out = layer + 1 < layers ? w->blocks[layer + 1].x : w->x_out;
+        block_forward(out, &w->blocks[layer], &w->scratch, states, model->state.total, &model->blocks[layer], &context);
+    }
+    model->kernels->rmsnorm_forward(w->hidden, w->x_out, model->params + model->norm, (float)config->norm_eps, n, width);
+}
+
+void model_logits(float *logits, const Model *model, Workspace *w, size_t first_row, size_t n_rows)
+{
+    size_t width = (size_t)model->config.d_model;
+    assert(first_row + n_rows <= w->batch * w->length);
+    model->kernels->linear_forward(logits, w->hidden + first_row * width, model->params + model->head, n_rows, width, (size_t)model->config.vocab_size);
+}
+
+double model_loss(float *losses, float *dparams, const Model *model, Workspace *w, const int32_t *targets, float scale)
+{
+    const Kernels *k = model->kernels;
+    size_t n = w->batch * w->length, width = (size_t)model->config.d_model, vocab = (size_t)model->config.vocab_size;
+    double total = 0.0;
+    assert(dparams == NULL || w->training);
+    for (size_t first = 0; first < n; first += w->logit_rows) {
+        size_t rows = n - first < w->logit_rows ? n - first : w->logit_rows;
+        model_logits(w->logits, model, w, first, rows);
+        k->cross_entropy(w->row_losses, w->logits, targets + first, dparams == NULL ? 0.0f : scale, rows, vocab);
+        for (size_t i = 0; i < rows; i++) {
+            total += (double)w->row_losses[i];
+        }
+        if (losses != NULL) {
+            memcpy(losses + first, w->row_losses, rows * sizeof(float));
+        }
+        if (dparams != NULL) {
+            k->linear_backward_input(w->dhidden + first * width, w->logits, model->params + model->head, rows, width, vocab, false);
+            k->linear_backward_weight(dparams + model->head, w->logits, w->hidden + first * width, rows, width, vocab);
+        }
+    }
+    return total;
+}
+
+void model_backward(float *dparams, const Model *model, Workspace *w, const int32_t *tokens)
+{
+    const Kernels *k = model->kernels;
+    size_t n = w->batch * w->length, width = (size_t)model->config.d_model;
+    assert(w->training);
+    BlockContext context = context_of(model, w->batch, w->length, 0);
+    memset(w->dx, 0, n * width * sizeof(float));
+    k->rmsnorm_backward(w->dx, dparams + model->norm, w->dhidden, w->x_out, model->params + model->norm, (float)model->config.norm_eps, n, width);
+    for (size_t layer = (size_t)model->config.n_layer; layer-- > 0;) {
+        block_backward(w->dx, dparams, &w->blocks[layer], &w->scratch, &model->blocks[layer], &context);
+    }
+    k->embedding_backward(dparams + model->embed, w->dx, tokens, n, width);
+}

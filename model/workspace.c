@@ -1,0 +1,142 @@
+#include "model/workspace.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Floats of logits held at once: enough rows for the matrix product to run at speed, whatever the vocabulary.
+#define LOGIT_FLOATS ((size_t)1 << 24)
+#define LOGIT_ROWS_MIN 64
+
+// Hands out parts of one piece of memory; with memory NULL it only counts.
+typedef struct Planner {
+    char *memory;
+    size_t used;       // bytes
+    bool overflow;
+} Planner;
+
+static float *take(Planner *planner, size_t rows, size_t columns)
+{
+    size_t floats, bytes;
+    if (__builtin_mul_overflow(rows, columns, &floats) || __builtin_mul_overflow(floats, sizeof(float), &bytes) || bytes > SIZE_MAX / 2 ||
+        __builtin_add_overflow(planner->used, (bytes + 63) & ~(size_t)63, &planner->used)) {
+        planner->overflow = true;
+        return NULL;
+    }
+    return planner->memory == NULL ? NULL : (float *)(void *)(planner->memory + planner->used - ((bytes + 63) & ~(size_t)63));
+}
+
+static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats)
+{
+    saved->projection = take(p, n, shape->projection);
+    saved->qkv = take(p, n, shape->channels);
+    saved->g = take(p, n, shape->heads);
+    saved->mu = take(p, n, shape->forget_gate ? shape->heads : 0);
+    saved->o = take(p, n, shape->value);
+    saved->mixer = mixer_floats == 0 ? NULL : take(p, 1, mixer_floats);
+    saved->x_mid = take(p, n, shape->width);
+    saved->h13 = take(p, n, 2 * shape->hidden);
+}
+
+static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, bool training)
+{
+    size_t inner = shape->value > shape->hidden ? shape->value : shape->hidden;
+    scratch->normed = take(p, n, shape->width);
+    scratch->inner = take(p, n, inner);
+    scratch->mixer = take(p, 1, mixer_floats);
+    if (training) {
+        scratch->dnormed = take(p, n, shape->width);
+        scratch->dinner = take(p, n, inner);
+        scratch->do_ = take(p, n, shape->value);
+        scratch->dprojection = take(p, n, shape->projection);
+        scratch->dqkv = take(p, n, shape->channels);
+        scratch->dpre = take(p, n, shape->channels);
+        scratch->dg = take(p, n, shape->heads);
+        scratch->dmu = take(p, n, shape->forget_gate ? shape->heads : 0);
+    }
+}
+
+// Lays the whole workspace out; `w->blocks` may be NULL when only counting.
+static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixer *mixer)
+{
+    size_t n = 0, layers = (size_t)config->n_layer, vocab = (size_t)config->vocab_size, rows;
+    p->overflow |= __builtin_mul_overflow(w->max_batch, w->max_length, &n);
+    BlockShape shape = block_shape(config);
+    MixerShape mixer_shape = {w->max_batch, w->max_length, shape.heads, (size_t)config->n_slot, (size_t)config->d_head, 0};
+    size_t scratch_floats = mixer->scratch_floats(&mixer_shape, false);
+    if (w->training && mixer->scratch_floats(&mixer_shape, true) > scratch_floats) {
+        scratch_floats = mixer->scratch_floats(&mixer_shape, true);
+    }
+    size_t saved_floats = w->training ? mixer->saved_floats(&mixer_shape) : 0;
+    BlockSaved block = {0};
+    for (size_t layer = 0; layer < layers; layer++) {
+        if (w->training || layer == 0) {
+            block.x = take(p, n, shape.width);
+            plan_block(&block, p, n, &shape, saved_floats);
+        }
+        if (w->blocks != NULL) {
+            w->blocks[layer] = block;
+        }
+    }
+    // In inference the last output may take the place of the block's input.
+    w->x_out = w->training ? take(p, n, shape.width) : block.x;
+    plan_scratch(&w->scratch, p, n, &shape, scratch_floats, w->training);
+    w->hidden = take(p, n, shape.width);
+    if (w->training) {
+        w->dhidden = take(p, n, shape.width);
+        w->dx = take(p, n, shape.width);
+    } else {
+        TensorTable state;
+        size_t total = 0;
+        if (params_state_table(&state, config, NULL) == 0) {
+            total = state.total;
+            tensor_table_free(&state);
+        }
+        w->states = take(p, w->max_batch, total);
+    }
+    rows = LOGIT_FLOATS / vocab;
+    rows = rows < LOGIT_ROWS_MIN ? LOGIT_ROWS_MIN : rows;
+    w->logit_rows = rows < n ? rows : n;
+    w->logits = take(p, w->logit_rows, vocab);
+    w->row_losses = take(p, 1, w->logit_rows);
+}
+
+size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, bool training)
+{
+    Workspace w = {.max_batch = batch, .max_length = length, .training = training};
+    Planner planner = {0};
+    const Mixer *mixer = mixer_find(kernels_available()[0]->mixers, config->mixer);
+    if (mixer == NULL) {
+        return SIZE_MAX;
+    }
+    plan(&w, &planner, config, mixer);
+    return planner.overflow ? SIZE_MAX : planner.used;
+}
+
+Workspace *workspace_create(const Model *model, size_t batch, size_t length, bool training, Error *error)
+{
+    size_t bytes = workspace_bytes(&model->config, batch, length, training);
+    Workspace *w = calloc(1, sizeof *w);
+    if (w != NULL && bytes != SIZE_MAX) {
+        *w = (Workspace){.max_batch = batch, .max_length = length, .training = training};
+        w->blocks = calloc((size_t)model->config.n_layer, sizeof *w->blocks);
+        w->memory = aligned_alloc(64, bytes);
+    }
+    if (w == NULL || w->blocks == NULL || w->memory == NULL) {
+        workspace_free(w);
+        error_set(error, "no memory for a workspace of %zu sequences of %zu tokens (%.1f GB): lower the batch or the length", batch, length, (double)bytes / 1e9);
+        return NULL;
+    }
+    Planner planner = {.memory = w->memory};
+    plan(w, &planner, &model->config, model->mixer);
+    return w;
+}
+
+void workspace_free(Workspace *w)
+{
+    if (w != NULL) {
+        free(w->blocks);
+        free(w->memory);
+        free(w);
+    }
+}

@@ -1,0 +1,24 @@
+// A workspace: all memory of a forward and, for training, its backward, planned once as one piece.
+#ifndef MODEL_WORKSPACE_H
+#define MODEL_WORKSPACE_H
+
+#include "model/block.h"
+#include "model/model.h"
+
+struct Workspace {
+    size_t max_batch, max_length;   // what it was planned for
+    bool training;
+    size_t batch, length;           // of the last forward
+    char *memory;                   // the one piece
+    BlockSaved *blocks;             // [n_layer]; in inference all share one block's memory
+    BlockScratch scratch;
+    float *x_out;                   // [N, D] output of the last block
+    float *hidden;                  // [N, D] after the final norm
+    float *dhidden, *dx;            // [N, D] training only
+    float *logits;                  // [logit_rows, V]
+    size_t logit_rows;
+    float *row_losses;              // [logit_rows]
+    float *states;                  // [batch, state.total] inference only: for calls without carried states
+};
+
+#endif

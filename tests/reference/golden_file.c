@@ -1,0 +1,265 @@
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "tests/reference/golden.h"
+
+#define MAX_SIZE 1048576
+#define MAX_STATES (1 << 26)   // numbers in all states of a head, which the reference keeps
+
+static const cJSON *get_object(const cJSON *json, const char *key, Error *error)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (!cJSON_IsObject(item)) {
+        error_set(error, "no object \"%s\"", key);
+        return NULL;
+    }
+    return item;
+}
+
+static int get_size(const cJSON *json, const char *key, size_t *value, Error *error)
+{
+    int64_t number;
+    if (json_get_int(json, key, 1, MAX_SIZE, &number, error) < 0) {
+        return -1;
+    }
+    *value = (size_t)number;
+    return 0;
+}
+
+// The numbers of array `key` in `json`, which must have exactly this shape; NULL with `error` set otherwise.
+static double *get_array(Pool *pool, const cJSON *json, const char *key, size_t n_dims, const size_t *dims, Error *error)
+{
+    const cJSON *array = get_object(json, key, error);
+    if (array == NULL) {
+        return NULL;
+    }
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(array, "shape"), *data = cJSON_GetObjectItemCaseSensitive(array, "data"), *item;
+    if (!cJSON_IsArray(shape) || !cJSON_IsArray(data)) {
+        error_set(error, "array \"%s\" lacks \"shape\" or \"data\"", key);
+        return NULL;
+    }
+    size_t i = 0, count = 1;
+    cJSON_ArrayForEach(item, shape) {
+        if (i == n_dims || !cJSON_IsNumber(item) || item->valuedouble != (double)dims[i]) {
+            error_set(error, "array \"%s\" has a wrong shape in dimension %zu", key, i);
+            return NULL;
+        }
+        count = count > SIZE_MAX / dims[i] ? SIZE_MAX : count * dims[i];
+        i++;
+    }
+    size_t there = (size_t)cJSON_GetArraySize(data);
+    if (i != n_dims || there != count) {
+        error_set(error, "array \"%s\" has %zu dimensions (expected %zu) and %zu numbers (expected %zu)", key, i, n_dims, there, count);
+        return NULL;
+    }
+    double *numbers = pool_doubles(pool, count);
+    i = 0;
+    cJSON_ArrayForEach(item, data) {
+        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble)) {
+            error_set(error, "array \"%s\": element %zu is not a finite number", key, i);
+            return NULL;
+        }
+        numbers[i++] = item->valuedouble;
+    }
+    return numbers;
+}
+
+// The same for a state [N, d, m], turned into [N, m, d].
+static double *get_state(Pool *pool, const cJSON *json, const char *key, const MixerCase *input, Error *error)
+{
+    size_t n = input->n_head, d = input->d_head, m = input->n_slot;
+    double *stored = get_array(pool, json, key, 3, (size_t[]){n, d, m}, error);
+    if (stored == NULL) {
+        return NULL;
+    }
+    double *state = pool_doubles(pool, n * m * d);
+    for (size_t head = 0; head < n; head++) {
+        for (size_t i = 0; i < m; i++) {
+            for (size_t j = 0; j < d; j++) {
+                state[(head * m + i) * d + j] = stored[(head * d + j) * m + i];
+            }
+        }
+    }
+    return state;
+}
+
+static int read_meta(MixerCase *input, bool *forget_gate, const cJSON *json, Error *error)
+{
+    const cJSON *meta = get_object(json, "meta", error);
+    if (meta == NULL || json_get_string(meta, "mixer", &input->form.mixer, error) < 0) {
+        return -1;
+    }
+    input->batch = 1;
+    input->form.chunk = 1;
+    if (cJSON_HasObjectItem(meta, "chunk") && get_size(meta, "chunk", &input->form.chunk, error) < 0) {
+        return -1;
+    }
+    input->form.objective = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, "objective"));
+    input->form.chunk_form = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, "form"));
+    input->form.chunk_norm = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, "normalize"));
+    char missing[128];
+    if (reference_mixer_unsupported(&input->form, missing) != NULL) {
+        return error_set(error, "not supported: %s", missing);
+    }
+    if (get_size(meta, "N", &input->n_head, error) < 0 || get_size(meta, "T", &input->length, error) < 0 ||
+        get_size(meta, "m", &input->n_slot, error) < 0 || get_size(meta, "d", &input->d_head, error) < 0) {
+        return -1;
+    }
+    if (input->n_slot * input->d_head > MAX_STATES / input->length) {
+        return error_set(error, "T·m·d is above %d: too large for the reference", MAX_STATES);
+    }
+    return json_get_bool(meta, "forget_gate", forget_gate, error);
+}
+
+int golden_read_mixer(GoldenMixer *golden, Pool *pool, const cJSON *json, Error *error)
+{
+    bool forget_gate;
+    *golden = (GoldenMixer){0};
+    MixerCase *in = &golden->input;
+    MixerResult *out = &golden->expected;
+    if (read_meta(in, &forget_gate, json, error) < 0) {
+        return -1;
+    }
+    const cJSON *inputs = get_object(json, "inputs", error), *grads = inputs != NULL ? get_object(json, "grads", error) : NULL;
+    if (grads == NULL) {
+        return -1;
+    }
+    const size_t slots[3] = {in->n_head, in->length, in->n_slot}, values[3] = {in->n_head, in->length, in->d_head};
+    struct {
+        double **array;
+        const cJSON *object;
+        const char *key;
+        size_t n_dims;
+        const size_t *dims;
+    } wanted[] = {
+        {&in->q, inputs, "q", 3, slots},   {&in->k, inputs, "k", 3, slots},   {&in->v, inputs, "v", 3, values},   {&in->g, inputs, "g", 2, slots},
+        {&out->d_q, grads, "q", 3, slots}, {&out->d_k, grads, "k", 3, slots}, {&out->d_v, grads, "v", 3, values}, {&out->d_g, grads, "g", 2, slots},
+        {&in->do_, json, "do", 3, values}, {&out->o, json, "o", 3, values},
+        {&in->mu, inputs, "mu", 2, slots}, {&out->d_mu, grads, "mu", 2, slots},   // last: only with the forget gate
+    };
+    size_t n_wanted = sizeof wanted / sizeof wanted[0] - (forget_gate ? 0 : 2);
+    for (size_t i = 0; i < n_wanted; i++) {
+        *wanted[i].array = get_array(pool, wanted[i].object, wanted[i].key, wanted[i].n_dims, wanted[i].dims, error);
+        if (*wanted[i].array == NULL) {
+            return -1;
+        }
+    }
+    in->state0 = get_state(pool, inputs, "S0", in, error);
+    in->dstate = in->state0 != NULL ? get_state(pool, json, "dstate", in, error) : NULL;
+    out->state = in->dstate != NULL ? get_state(pool, json, "state", in, error) : NULL;
+    out->d_state0 = out->state != NULL ? get_state(pool, grads, "S0", in, error) : NULL;
+    return out->d_state0 != NULL ? 0 : -1;
+}
+
+// Reads meta.config, which is a config.json without "model_type".
+static int read_config(ModelConfig *config, const cJSON *meta, Error *error)
+{
+    const cJSON *stored = get_object(meta, "config", error);
+    if (stored == NULL || config_preset(config, "nano", error) < 0) {
+        return -1;
+    }
+    const char *mixer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(stored, "mixer"));
+    if (mixer != NULL && strcmp(mixer, "lattice") != 0) {
+        return error_set(error, "not supported: mixer %s", mixer);
+    }
+    cJSON *copy = cJSON_Duplicate(stored, true);
+    if (copy == NULL || (!cJSON_HasObjectItem(copy, "model_type") && cJSON_AddStringToObject(copy, "model_type", "lattice") == NULL)) {
+        cJSON_Delete(copy);
+        return error_set(error, "out of memory");
+    }
+    int result = config_from_json(config, copy, error);
+    cJSON_Delete(copy);
+    if (result < 0) {
+        return -1;
+    }
+    ReferenceForm form = reference_form(config);
+    char missing[128];
+    if (reference_mixer_unsupported(&form, missing) != NULL) {
+        return error_set(error, "not supported: %s", missing);
+    }
+    // The file only needs sizes that the table of parameters can hold; whether the fast build runs them is asked later.
+    int64_t sizes[] = {config->vocab_size, config->d_model, config->n_layer, config->n_head, config->d_head, config->n_slot, config->conv_width};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i] < 1 || sizes[i] > MAX_SIZE) {
+            return error_set(error, "\"config\" has a size outside 1 … %d", MAX_SIZE);
+        }
+    }
+    return config->mlp_hidden >= 0 && config->mlp_hidden <= MAX_SIZE ? 0 : error_set(error, "mlp_hidden lies outside 0 … %d", MAX_SIZE);
+}
+
+static int read_tokens(GoldenModel *golden, Pool *pool, const cJSON *json, Error *error)
+{
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(json, "tokens"), *row, *item;
+    if (!cJSON_IsArray(rows) || (size_t)cJSON_GetArraySize(rows) != golden->batch) {
+        return error_set(error, "\"tokens\" must be an array of B rows");
+    }
+    golden->tokens = pool_ints(pool, golden->batch * golden->length);
+    golden->targets = pool_ints(pool, golden->batch * golden->length);
+    size_t b = 0;
+    cJSON_ArrayForEach(row, rows) {
+        if (!cJSON_IsArray(row) || (size_t)cJSON_GetArraySize(row) != golden->length + 1) {
+            return error_set(error, "row %zu of \"tokens\" must have T + 1 tokens", b);
+        }
+        size_t t = 0;
+        cJSON_ArrayForEach(item, row) {
+            if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < (double)golden->config.vocab_size)) {
+                return error_set(error, "row %zu of \"tokens\": token %zu lies outside the vocabulary", b, t);
+            }
+            if (t < golden->length) {
+                golden->tokens[b * golden->length + t] = (int32_t)item->valuedouble;
+            }
+            if (t > 0) {
+                golden->targets[b * golden->length + t - 1] = (int32_t)item->valuedouble;
+            }
+            t++;
+        }
+        b++;
+    }
+    return 0;
+}
+
+// The arena whose tensors stand by name under `key`; NULL with `error` set when one is missing, extra or misshapen.
+static double *read_arena(Pool *pool, const TensorTable *table, const cJSON *json, const char *key, Error *error)
+{
+    const cJSON *arrays = get_object(json, key, error);
+    if (arrays == NULL) {
+        return NULL;
+    }
+    if ((size_t)cJSON_GetArraySize(arrays) != table->count) {
+        error_set(error, "\"%s\" has %d tensors, the configuration %zu", key, cJSON_GetArraySize(arrays), table->count);
+        return NULL;
+    }
+    double *arena = pool_doubles(pool, table->total);
+    for (size_t i = 0; i < table->count; i++) {
+        const Tensor *tensor = &table->items[i];
+        double *numbers = get_array(pool, arrays, tensor->name, tensor->n_dims, tensor->shape, error);
+        if (numbers == NULL) {
+            error_prefix(error, "%s", key);
+            return NULL;
+        }
+        memcpy(arena + tensor->offset, numbers, tensor->count * sizeof *arena);
+    }
+    return arena;
+}
+
+int golden_read_model(GoldenModel *golden, Pool *pool, const cJSON *json, Error *error)
+{
+    *golden = (GoldenModel){0};
+    const cJSON *meta = get_object(json, "meta", error);
+    if (meta == NULL || read_config(&golden->config, meta, error) < 0 || get_size(meta, "B", &golden->batch, error) < 0 ||
+        get_size(meta, "T", &golden->length, error) < 0 || json_get_real(json, "loss", &golden->loss, error) < 0 ||
+        read_tokens(golden, pool, json, error) < 0 || params_table(&golden->table, &golden->config, error) < 0) {
+        return -1;
+    }
+    size_t dims[3] = {golden->batch, golden->length, (size_t)golden->config.vocab_size};
+    golden->params = read_arena(pool, &golden->table, json, "params", error);
+    golden->grads = golden->params != NULL ? read_arena(pool, &golden->table, json, "grads", error) : NULL;
+    golden->logits = golden->grads != NULL ? get_array(pool, json, "logits", 3, dims, error) : NULL;
+    if (golden->logits == NULL) {
+        tensor_table_free(&golden->table);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,126 @@
+// The plain reference: every layer in double precision, as loops that read like the definition. Nothing here is fast.
+//
+// Conventions: outputs first, sizes last; rows are tokens; all gradients (d…) are added to what is there. A gradient's pointer is never NULL unless said.
+#ifndef TESTS_REFERENCE_REFERENCE_H
+#define TESTS_REFERENCE_REFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/config.h"
+#include "model/params.h"
+
+// Memory that is freed all at once. Running out of it ends the program with a message: these are tests.
+typedef struct Pool {
+    void **items;
+    size_t count, capacity;
+} Pool;
+
+// Zeroed arrays of n elements (n may be 0), owned by the pool.
+double *pool_doubles(Pool *pool, size_t n);
+float *pool_floats(Pool *pool, size_t n);
+int32_t *pool_ints(Pool *pool, size_t n);
+void pool_free(Pool *pool);
+
+// ‖actual − expected‖ / ‖expected‖ over n numbers; with expected all zero, the RMS of actual. Infinity when any number of either is not finite.
+double relative_rms(const double *actual, const double *expected, size_t n);
+
+// ---- Layers (layers.c) ----
+
+// out [n, n_out] = x [n, n_in] · w [n_out, n_in]ᵀ
+void reference_linear_forward(double *out, const double *x, const double *w, size_t n, size_t n_in, size_t n_out);
+void reference_linear_backward(double *dx, double *dw, const double *dout, const double *x, const double *w, size_t n, size_t n_in, size_t n_out);
+
+// out [n, dim] = x / sqrt(mean(x²) + eps) ⊙ w [dim]
+void reference_rmsnorm_forward(double *out, const double *x, const double *w, double eps, size_t n, size_t dim);
+void reference_rmsnorm_backward(double *dx, double *dw, const double *dout, const double *x, const double *w, double eps, size_t n, size_t dim);
+
+typedef enum ReferenceNorm {
+    REFERENCE_L2,    // x / sqrt(sum(x²) + eps)
+    REFERENCE_RMS,   // x / sqrt(mean(x²) + eps)
+} ReferenceNorm;
+
+typedef struct ReferenceConvShape {
+    size_t batch, length;        // B sequences of T tokens, each with zeros before it
+    size_t n_head, head_size;    // channels = n_head · head_size
+    size_t width;                // taps; the last meets the current token
+    ReferenceNorm norm;
+    double eps;
+} ReferenceConvShape;
+
+// out [B·T, channels] = norm per head of silu(causal depthwise conv(x) + bias); weight [channels, width], bias [channels]
+void reference_conv_forward(double *out, const double *x, const double *weight, const double *bias, const ReferenceConvShape *shape);
+void reference_conv_backward(double *dx, double *dweight, double *dbias, const double *dout, const double *x, const double *weight, const double *bias,
+                             const ReferenceConvShape *shape);
+
+// out [n, H·d] = rms(o) per head ⊙ w [H·d] ⊙ gelu(z)
+void reference_gate_forward(double *out, const double *o, const double *z, const double *w, double eps, size_t n, size_t n_head, size_t d_head);
+void reference_gate_backward(double *do_, double *dz, double *dw, const double *dout, const double *o, const double *z, const double *w, double eps, size_t n,
+                             size_t n_head, size_t d_head);
+
+// out [n] = silu(a) ⊙ b
+void reference_swiglu_forward(double *out, const double *a, const double *b, size_t n);
+void reference_swiglu_backward(double *da, double *db, const double *dout, const double *a, const double *b, size_t n);
+
+// out [n, count] = sigmoid(x + bias [count])
+void reference_sigmoid_forward(double *out, const double *x, const double *bias, size_t n, size_t count);
+void reference_sigmoid_backward(double *dx, double *dbias, const double *dout, const double *out, size_t n, size_t count);
+
+// out [n, dim] = rows of table [V, dim]
+void reference_embedding_forward(double *out, const double *table, const int32_t *ids, size_t n, size_t dim);
+void reference_embedding_backward(double *dtable, const double *dout, const int32_t *ids, size_t n, size_t dim);
+
+// losses [n] in nats of targets under logits [n, V], 0 where the target is −1 (losses may be NULL). dlogits (may be NULL) += scale · gradient of the sum.
+// Returns the sum.
+double reference_cross_entropy(double *losses, double *dlogits, const double *logits, const int32_t *targets, double scale, size_t n, size_t vocab);
+
+// One AdamW step, number `step` counted from 1, as in model/kernels/kernels.h.
+void reference_adamw(double *params, double *m, double *v, const double *grad, size_t n, double grad_scale, double lr, double beta1, double beta2, double eps,
+                     double decay, double step);
+
+// ---- Mixers (mixer.c) ----
+
+// Which mixer, in which form. objective, chunk_form and chunk_norm belong to "lattice" and may be NULL elsewhere.
+typedef struct ReferenceForm {
+    const char *mixer, *objective;
+    size_t chunk;
+    const char *chunk_form, *chunk_norm;
+} ReferenceForm;
+
+ReferenceForm reference_form(const ModelConfig *config);
+
+// One sequence, one head.
+typedef struct ReferenceMixerShape {
+    size_t length, n_slot, d_head;   // T, m, d
+} ReferenceMixerShape;
+
+typedef struct ReferenceTensors {
+    const double *q, *k, *v;   // [T, m], [T, m], [T, d]
+    const double *g, *mu;      // [T]; mu NULL: 1 everywhere
+    const double *state0;      // [m, d]; normalised on use
+} ReferenceTensors;
+
+typedef struct ReferenceGradients {
+    double *q, *k, *v, *g;
+    double *mu;                // NULL exactly when the forget gate is off
+    double *state0;
+} ReferenceGradients;
+
+// NULL when the form is built here; else what is missing, e.g. "chunk_form gated with chunk 4", written into `text`.
+const char *reference_mixer_unsupported(const ReferenceForm *form, char text[128]);
+
+// o [T, d] and the state after the last token [m, d] (may be NULL). The form must be supported.
+void reference_mixer_forward(double *o, double *state, const ReferenceTensors *in, const ReferenceForm *form, const ReferenceMixerShape *shape);
+// From do_ [T, d] and dstate [m, d], the gradient into the end state (NULL: zero).
+void reference_mixer_backward(const ReferenceGradients *grad, const double *do_, const double *dstate, const ReferenceTensors *in, const ReferenceForm *form,
+                              const ReferenceMixerShape *shape);
+
+// ---- The whole model (model.c) ----
+
+// Tokens and targets are [B, T]; targets of −1 do not count. logits [B·T, V] is set unless NULL; dparams [table->total] (NULL: no backward) gets `scale` times
+// the gradient of the sum of the losses. Returns the sum. The mixer's form must be supported.
+double reference_model(double *logits, double *dparams, const ModelConfig *config, const TensorTable *table, const double *params, const int32_t *tokens,
+                       const int32_t *targets, double scale, size_t batch, size_t length);
+
+#endif

@@ -1,0 +1,566 @@
+// The reference is right: against golden files, central differences and cases worked out by hand. And the golden check itself can fail.
+#include "tests/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "tests/reference/golden.h"
+
+// ---- Central differences ----
+
+// A layer as a function of up to 6 inputs; its loss is Σ dout · out.
+typedef struct Problem {
+    const char *name;
+    void (*forward)(double *out, const struct Problem *p);
+    void (*backward)(double *const *grads, const double *dout, const struct Problem *p);
+    size_t n_out, n_inputs, counts[6];
+    double *inputs[6];
+    size_t n, dim, out_dim, n_head;     // sizes as the layer reads them
+    ReferenceConvShape conv;
+    ReferenceForm form;
+    bool forget_gate;
+    const int32_t *ids;
+} Problem;
+
+// Slope of loss(context) along the number at x, which is part of the context: central differences of fourth order.
+static double slope_along(double *x, double (*loss)(void *context), void *context)
+{
+    static const double steps[4] = {1.0, -1.0, 2.0, -2.0}, weights[4] = {8.0, -8.0, -1.0, 1.0};
+    double before = *x, h = 1e-4, sum = 0.0;
+    for (size_t i = 0; i < 4; i++) {
+        *x = before + steps[i] * h;
+        sum += weights[i] * loss(context);
+    }
+    *x = before;
+    return sum / (12.0 * h);
+}
+
+typedef struct ProblemLoss {
+    const Problem *problem;
+    double *out;
+    const double *dout;
+} ProblemLoss;
+
+static double problem_loss(void *context)
+{
+    ProblemLoss *l = context;
+    double loss = 0.0;
+    memset(l->out, 0, l->problem->n_out * sizeof *l->out);
+    l->problem->forward(l->out, l->problem);
+    for (size_t i = 0; i < l->problem->n_out; i++) {
+        loss += l->dout[i] * l->out[i];
+    }
+    return loss;
+}
+
+static double rms(const double *x, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        sum += x[i] * x[i];
+    }
+    return sqrt(sum / (double)n);
+}
+
+static void check_slope(const char *name, size_t input, size_t i, double slope, double gradient, double scale)
+{
+    if (!(fabs(slope - gradient) <= 1e-6 * (scale + fabs(gradient)) + 1e-9)) {
+        fail_msg("%s: input %zu, coordinate %zu: central difference %.9g, gradient %.9g", name, input, i, slope, gradient);
+    }
+}
+
+static void check_problem(Problem *p, uint64_t seed)
+{
+    Pool pool = {0};
+    Rng rng;
+    rng_seed(&rng, seed, 0);
+    double *grads[6] = {NULL}, *out = pool_doubles(&pool, p->n_out), *dout = random_doubles(&pool, &rng, p->n_out, 1.0);
+    for (size_t k = 0; k < p->n_inputs; k++) {
+        grads[k] = pool_doubles(&pool, p->counts[k]);
+    }
+    p->backward(grads, dout, p);
+    ProblemLoss loss = {p, out, dout};
+    for (size_t k = 0; k < p->n_inputs; k++) {
+        for (size_t trial = 0; trial < 12; trial++) {
+            size_t i = rng_below(&rng, p->counts[k]);
+            check_slope(p->name, k, i, slope_along(&p->inputs[k][i], problem_loss, &loss), grads[k][i], rms(grads[k], p->counts[k]));
+        }
+    }
+    pool_free(&pool);
+}
+
+// Allocates the inputs with the counts that stand in the problem.
+static void fill_problem(Problem *p, Pool *pool, uint64_t seed)
+{
+    Rng rng;
+    rng_seed(&rng, seed, 1);
+    for (size_t k = 0; k < p->n_inputs; k++) {
+        p->inputs[k] = random_doubles(pool, &rng, p->counts[k], 1.0);
+    }
+}
+
+static void linear_forward(double *out, const Problem *p) { reference_linear_forward(out, p->inputs[0], p->inputs[1], p->n, p->dim, p->out_dim); }
+
+static void linear_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_linear_backward(g[0], g[1], dout, p->inputs[0], p->inputs[1], p->n, p->dim, p->out_dim);
+}
+
+static void rmsnorm_forward(double *out, const Problem *p) { reference_rmsnorm_forward(out, p->inputs[0], p->inputs[1], 1e-2, p->n, p->dim); }
+
+static void rmsnorm_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_rmsnorm_backward(g[0], g[1], dout, p->inputs[0], p->inputs[1], 1e-2, p->n, p->dim);
+}
+
+static void conv_forward(double *out, const Problem *p) { reference_conv_forward(out, p->inputs[0], p->inputs[1], p->inputs[2], &p->conv); }
+
+static void conv_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_conv_backward(g[0], g[1], g[2], dout, p->inputs[0], p->inputs[1], p->inputs[2], &p->conv);
+}
+
+static void gate_forward(double *out, const Problem *p)
+{
+    reference_gate_forward(out, p->inputs[0], p->inputs[1], p->inputs[2], 1e-2, p->n, p->n_head, p->dim);
+}
+
+static void gate_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_gate_backward(g[0], g[1], g[2], dout, p->inputs[0], p->inputs[1], p->inputs[2], 1e-2, p->n, p->n_head, p->dim);
+}
+
+static void swiglu_forward(double *out, const Problem *p) { reference_swiglu_forward(out, p->inputs[0], p->inputs[1], p->n); }
+
+static void swiglu_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_swiglu_backward(g[0], g[1], dout, p->inputs[0], p->inputs[1], p->n);
+}
+
+static void sigmoid_forward(double *out, const Problem *p) { reference_sigmoid_forward(out, p->inputs[0], p->inputs[1], p->n, p->dim); }
+
+static void sigmoid_backward(double *const *g, const double *dout, const Problem *p)
+{
+    Pool pool = {0};
+    double *out = pool_doubles(&pool, p->n_out);
+    sigmoid_forward(out, p);
+    reference_sigmoid_backward(g[0], g[1], dout, out, p->n, p->dim);
+    pool_free(&pool);
+}
+
+static void embedding_forward(double *out, const Problem *p) { reference_embedding_forward(out, p->inputs[0], p->ids, p->n, p->dim); }
+
+static void embedding_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_embedding_backward(g[0], dout, p->ids, p->n, p->dim);
+}
+
+static void cross_entropy_forward(double *out, const Problem *p)
+{
+    out[0] = reference_cross_entropy(NULL, NULL, p->inputs[0], p->ids, 1.0, p->n, p->dim);
+}
+
+static void cross_entropy_backward(double *const *g, const double *dout, const Problem *p)
+{
+    reference_cross_entropy(NULL, g[0], p->inputs[0], p->ids, dout[0], p->n, p->dim);
+}
+
+// One head; the output is o followed by the end state. Inputs q, k, v, g, S0 and, with the forget gate, mu.
+static void mixer_forward(double *out, const Problem *p)
+{
+    ReferenceTensors in = {p->inputs[0], p->inputs[1], p->inputs[2], p->inputs[3], p->forget_gate ? p->inputs[5] : NULL, p->inputs[4]};
+    ReferenceMixerShape shape = {p->n, p->dim, p->out_dim};
+    reference_mixer_forward(out, out + p->n * p->out_dim, &in, &p->form, &shape);
+}
+
+static void mixer_backward(double *const *g, const double *dout, const Problem *p)
+{
+    ReferenceTensors in = {p->inputs[0], p->inputs[1], p->inputs[2], p->inputs[3], p->forget_gate ? p->inputs[5] : NULL, p->inputs[4]};
+    ReferenceGradients grad = {g[0], g[1], g[2], g[3], p->forget_gate ? g[5] : NULL, g[4]};
+    ReferenceMixerShape shape = {p->n, p->dim, p->out_dim};
+    reference_mixer_backward(&grad, dout, dout + p->n * p->out_dim, &in, &p->form, &shape);
+}
+
+static void test_layer_differences(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {3, 0, 6, 3, 3, 1}, targets[] = {3, -1, 6, 0, -1, 1};
+    ReferenceConvShape keys = {.batch = 2, .length = 7, .n_head = 3, .head_size = 5, .width = 4, .norm = REFERENCE_L2, .eps = 1e-2}, values = keys, wide = keys;
+    values.norm = REFERENCE_RMS;
+    wide.length = 3;
+    wide.width = 6;
+    Problem problems[] = {
+        {"linear", linear_forward, linear_backward, 5 * 3, 2, {5 * 7, 3 * 7}, .n = 5, .dim = 7, .out_dim = 3},
+        {"rmsnorm", rmsnorm_forward, rmsnorm_backward, 5 * 7, 2, {5 * 7, 7}, .n = 5, .dim = 7},
+        {"conv, l2", conv_forward, conv_backward, 14 * 15, 3, {14 * 15, 15 * 4, 15}, .conv = keys},
+        {"conv, rms", conv_forward, conv_backward, 14 * 15, 3, {14 * 15, 15 * 4, 15}, .conv = values},
+        {"conv, more taps than tokens", conv_forward, conv_backward, 6 * 15, 3, {6 * 15, 15 * 6, 15}, .conv = wide},
+        {"gate", gate_forward, gate_backward, 5 * 3 * 7, 3, {5 * 3 * 7, 5 * 3 * 7, 3 * 7}, .n = 5, .n_head = 3, .dim = 7},
+        {"swiglu", swiglu_forward, swiglu_backward, 21, 2, {21, 21}, .n = 21},
+        {"sigmoid", sigmoid_forward, sigmoid_backward, 5 * 3, 2, {5 * 3, 3}, .n = 5, .dim = 3},
+        {"embedding", embedding_forward, embedding_backward, 6 * 3, 1, {7 * 3}, .n = 6, .dim = 3, .ids = ids},
+        {"cross-entropy", cross_entropy_forward, cross_entropy_backward, 1, 1, {6 * 7}, .n = 6, .dim = 7, .ids = targets},
+    };
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        Pool pool = {0};
+        fill_problem(&problems[i], &pool, i);
+        check_problem(&problems[i], 100 + i);
+        pool_free(&pool);
+    }
+}
+
+static void test_mixer_differences(void **state)
+{
+    (void)state;
+    static const char *const objectives[] = {"decode", "encode", "similarity"};
+    static const size_t sizes[][3] = {{1, 1, 2}, {7, 3, 5}, {13, 6, 4}};   // T, m, d
+    for (size_t i = 0; i < 18; i++) {
+        const size_t *size = sizes[i % 3];
+        size_t length = size[0], m = size[1], d = size[2];
+        bool forget_gate = i >= 9;
+        char name[64];
+        snprintf(name, sizeof name, "lattice, %s, T %zu, %s", objectives[i / 3 % 3], length, forget_gate ? "forget gate" : "no forget gate");
+        Problem p = {name, mixer_forward, mixer_backward, length * d + m * d, forget_gate ? 6 : 5,
+                     {length * m, length * m, length * d, length, m * d, length}, .n = length, .dim = m, .out_dim = d, .forget_gate = forget_gate,
+                     .form = {"lattice", objectives[i / 3 % 3], 1, "frozen", "token"}};
+        Pool pool = {0};
+        fill_problem(&p, &pool, i);
+        for (size_t t = 0; t < length; t++) {
+            p.inputs[3][t] = 1.0 / (1.0 + exp(-p.inputs[3][t]));
+            if (forget_gate) {
+                p.inputs[5][t] = 1.0 / (1.0 + exp(-p.inputs[5][t]));
+            }
+        }
+        check_problem(&p, 200 + i);
+        pool_free(&pool);
+    }
+}
+
+// ---- Worked out by hand ----
+
+static void test_mixer_by_hand(void **state)
+{
+    (void)state;
+    // One slot (2, 0), used as (1, 0); k = 1, v = (0, 1), g = ½. decode: h = v − s = (−1, 1), u = −1: s~ = (1, 0) + ½((−1, 1) + (1, 0)) = (1, ½).
+    // encode and similarity: u = s·v = 0; encode: c = 1 − 0 = 1, s~ = (1, 0) + ½ (0, 1) = (1, ½) too. With mu = ¼: s~ = (¼, ½) in all three.
+    double q = 3.0, k = 1.0, v[2] = {0.0, 1.0}, g = 0.5, mu = 0.25, state0[2] = {2.0, 0.0}, o[2], end[2];
+    static const char *const objectives[] = {"decode", "encode", "similarity"};
+    ReferenceMixerShape shape = {1, 1, 2};
+    for (size_t i = 0; i < 3; i++) {
+        ReferenceForm form = {"lattice", objectives[i], 1, NULL, NULL};
+        ReferenceTensors in = {&q, &k, v, &g, NULL, state0};
+        reference_mixer_forward(o, end, &in, &form, &shape);
+        assert_true(fabs(end[0] - 1.0 / sqrt(1.25)) < 1e-15 && fabs(end[1] - 0.5 / sqrt(1.25)) < 1e-15);
+        assert_true(fabs(o[0] - 3.0 * end[0]) < 1e-15 && fabs(o[1] - 3.0 * end[1]) < 1e-15);
+        in.mu = &mu;
+        reference_mixer_forward(o, end, &in, &form, &shape);
+        assert_true(fabs(end[0] - 0.25 / sqrt(0.3125)) < 1e-15 && fabs(end[1] - 0.5 / sqrt(0.3125)) < 1e-15);
+    }
+}
+
+static void test_adamw_by_hand(void **state)
+{
+    (void)state;
+    // A gradient that stays the same has bias-corrected moments g and g² at every step.
+    double params[2] = {1.0, -2.0}, m[2] = {0.0, 0.0}, v[2] = {0.0, 0.0}, grad[2] = {8.0, -0.5}, expected[2] = {1.0, -2.0};
+    for (int step = 1; step <= 20; step++) {
+        reference_adamw(params, m, v, grad, 2, 0.25, 0.01, 0.9, 0.95, 0.1, 0.5, step);
+        for (size_t i = 0; i < 2; i++) {
+            double g = 0.25 * grad[i];
+            expected[i] -= 0.01 * (g / (fabs(g) + 0.1) + 0.5 * expected[i]);
+            assert_true(fabs(params[i] - expected[i]) < 1e-13);
+        }
+    }
+}
+
+// ---- The whole model ----
+
+static ModelConfig odd_config(bool tied, int64_t hidden, bool forget_gate)
+{
+    return (ModelConfig){.vocab_size = 11, .d_model = 7, .n_layer = 2, .n_head = 3, .d_head = 5, .n_slot = 4, .conv_width = 3, .mlp_hidden = hidden,
+                         .norm_eps = 1e-6, .tie_embeddings = tied, .mixer = "lattice", .objective = "decode", .chunk = 1, .chunk_form = "frozen",
+                         .chunk_norm = "token", .forget_gate = forget_gate};
+}
+
+enum { MODEL_BATCH = 2, MODEL_LENGTH = 6 };
+
+typedef struct ModelLoss {
+    const ModelConfig *config;
+    TensorTable table;
+    double *params;
+    int32_t tokens[MODEL_BATCH * MODEL_LENGTH], targets[MODEL_BATCH * MODEL_LENGTH];
+} ModelLoss;
+
+static double model_loss_of(void *context)
+{
+    ModelLoss *l = context;
+    return 0.3 * reference_model(NULL, NULL, l->config, &l->table, l->params, l->tokens, l->targets, 1.0, MODEL_BATCH, MODEL_LENGTH);
+}
+
+static void check_model_differences(const ModelConfig *config, uint64_t seed)
+{
+    Pool pool = {0};
+    Rng rng;
+    Error error;
+    ModelLoss loss = {.config = config};
+    assert_int_equal(params_table(&loss.table, config, &error), 0);
+    rng_seed(&rng, seed, 0);
+    for (size_t i = 0; i < MODEL_BATCH * MODEL_LENGTH; i++) {
+        loss.tokens[i] = (int32_t)rng_below(&rng, (uint64_t)config->vocab_size);
+        loss.targets[i] = (int32_t)rng_below(&rng, (uint64_t)config->vocab_size + 1) - 1;
+    }
+    loss.params = random_doubles(&pool, &rng, loss.table.total, 0.5);
+    double *grads = pool_doubles(&pool, loss.table.total);
+    reference_model(NULL, grads, config, &loss.table, loss.params, loss.tokens, loss.targets, 0.3, MODEL_BATCH, MODEL_LENGTH);
+    for (size_t k = 0; k < loss.table.count; k++) {
+        const Tensor *tensor = &loss.table.items[k];
+        double *g = grads + tensor->offset, scale = rms(g, tensor->count);
+        assert_true(scale > 0.0);   // every parameter takes part
+        for (size_t trial = 0; trial < 4; trial++) {
+            size_t i = rng_below(&rng, tensor->count);
+            check_slope(tensor->name, k, i, slope_along(&loss.params[tensor->offset + i], model_loss_of, &loss), g[i], scale);
+        }
+    }
+    tensor_table_free(&loss.table);
+    pool_free(&pool);
+}
+
+static void test_model_differences(void **state)
+{
+    (void)state;
+    static const char *const objectives[] = {"decode", "encode", "similarity"};
+    for (uint64_t i = 0; i < 8; i++) {
+        ModelConfig config = odd_config(i % 2 == 0, i / 2 % 2 == 0 ? 9 : 0, i / 4 == 0);
+        config.objective = objectives[i % 3];
+        check_model_differences(&config, i);
+    }
+}
+
+// ---- Golden files ----
+
+static void test_golden_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool fast;      // the fast build must have been checked too
+    } files[] = {
+        {"lattice-decode-exact.json", true},       {"lattice-decode-exact-forget.json", true},      {"lattice-encode-exact.json", false},
+        {"lattice-encode-exact-forget.json", false}, {"lattice-similarity-exact.json", false},      {"lattice-similarity-exact-forget.json", false},
+        {"model-decode-exact.json", true},         {"model-nomlp.json", true},
+    };
+    const char *folder = golden_folder();
+    if (folder == NULL) {
+        print_message("skipped: neither tests/golden nor ../shared/golden holds the golden files\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[256], line[4096];
+        snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
+        if (!golden_check(line, sizeof line, path)) {
+            fail_msg("%s", line);
+        }
+        if (files[i].fast && strstr(line, " generic:") == NULL) {
+            fail_msg("the fast code was not checked: %s", line);
+        }
+    }
+}
+
+static void add_array(cJSON *object, const char *key, const double *x, size_t n_dims, const size_t *dims)
+{
+    int shape[3];
+    size_t count = 1;
+    for (size_t i = 0; i < n_dims; i++) {
+        shape[i] = (int)dims[i];
+        count *= dims[i];
+    }
+    cJSON *array = cJSON_AddObjectToObject(object, key);
+    cJSON_AddItemToObject(array, "shape", cJSON_CreateIntArray(shape, (int)n_dims));
+    cJSON_AddItemToObject(array, "data", cJSON_CreateDoubleArray(x, (int)count));
+}
+
+// State [N, m, d] as [N, d, m], the order of the files.
+static void add_state(cJSON *object, const char *key, const double *x, const MixerCase *c)
+{
+    Pool pool = {0};
+    size_t m = c->n_slot, d = c->d_head, n = c->n_head;
+    double *turned = pool_doubles(&pool, n * m * d);
+    for (size_t i = 0; i < n * m * d; i++) {
+        size_t head = i / (m * d), slot = i / d % m, j = i % d;
+        turned[(head * d + j) * m + slot] = x[i];
+    }
+    add_array(object, key, turned, 3, (size_t[]){n, d, m});
+    pool_free(&pool);
+}
+
+// A file of the reference's own results for a random case with the forget gate.
+static cJSON *make_golden(Pool *pool)
+{
+    MixerCase c = {.form = {"lattice", "decode", 1, NULL, NULL}, .batch = 1, .n_head = 3, .length = 9, .n_slot = 5, .d_head = 7};
+    Rng rng;
+    rng_seed(&rng, 5, 0);
+    mixer_case_fill(&c, pool, &rng, true, 0.0, 1.0);
+    MixerResult r = mixer_case_reference(pool, &c);
+    const size_t slots[3] = {3, 9, 5}, values[3] = {3, 9, 7};
+    cJSON *json = cJSON_CreateObject(), *meta = cJSON_AddObjectToObject(json, "meta"), *inputs = cJSON_AddObjectToObject(json, "inputs");
+    cJSON *grads = cJSON_AddObjectToObject(json, "grads");
+    cJSON_AddStringToObject(meta, "mixer", "lattice");
+    cJSON_AddStringToObject(meta, "objective", "decode");
+    cJSON_AddTrueToObject(meta, "forget_gate");
+    cJSON_AddNumberToObject(meta, "N", 3);
+    cJSON_AddNumberToObject(meta, "T", 9);
+    cJSON_AddNumberToObject(meta, "m", 5);
+    cJSON_AddNumberToObject(meta, "d", 7);
+    cJSON_AddNumberToObject(meta, "chunk", 1);
+    add_array(inputs, "q", c.q, 3, slots);
+    add_array(inputs, "k", c.k, 3, slots);
+    add_array(inputs, "v", c.v, 3, values);
+    add_array(inputs, "g", c.g, 2, slots);
+    add_array(inputs, "mu", c.mu, 2, slots);
+    add_state(inputs, "S0", c.state0, &c);
+    add_array(json, "do", c.do_, 3, values);
+    add_array(json, "o", r.o, 3, values);
+    add_state(json, "state", r.state, &c);
+    add_state(json, "dstate", c.dstate, &c);
+    add_array(grads, "q", r.d_q, 3, slots);
+    add_array(grads, "k", r.d_k, 3, slots);
+    add_array(grads, "v", r.d_v, 3, values);
+    add_array(grads, "g", r.d_g, 2, slots);
+    add_array(grads, "mu", r.d_mu, 2, slots);
+    add_state(grads, "S0", r.d_state0, &c);
+    return json;
+}
+
+// Writes `text` to a temporary file, checks it as golden and returns the verdict, with the line.
+static bool check_text(char *line, size_t line_size, const char *text, size_t length)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[512];
+    snprintf(path, sizeof path, "%s/golden-XXXXXX", folder != NULL ? folder : "/tmp");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, length), (ssize_t)length);
+    close(fd);
+    bool ok = golden_check(line, line_size, path);
+    unlink(path);
+    return ok;
+}
+
+static bool check_json(char *line, size_t line_size, const cJSON *json)
+{
+    char *text = cJSON_PrintUnformatted(json);
+    assert_non_null(text);
+    bool ok = check_text(line, line_size, text, strlen(text));
+    free(text);
+    return ok;
+}
+
+static cJSON *array_data(cJSON *json, const char *group, const char *key)
+{
+    cJSON *object = group[0] != '\0' ? cJSON_GetObjectItem(json, group) : json;
+    return cJSON_GetObjectItem(cJSON_GetObjectItem(object, key), "data");
+}
+
+// What must not pass: every number counts, at its own tolerance.
+static void test_golden_check_fails(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *group, *key, *expected;
+    } numbers[] = {
+        {"", "o", "outputs"},  {"", "state", "state"},  {"grads", "q", "q"}, {"grads", "k", "k"}, {"grads", "v", "v"},
+        {"grads", "g", "g"},   {"grads", "mu", "mu"},   {"grads", "S0", "S0"},
+    };
+    Pool pool = {0};
+    char line[4096];
+    cJSON *json = make_golden(&pool);
+    if (!check_json(line, sizeof line, json)) {
+        fail_msg("the reference's own results do not pass: %s", line);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        cJSON *item = cJSON_GetArrayItem(array_data(json, numbers[i].group, numbers[i].key), 4);
+        double before = item->valuedouble;
+        cJSON_SetNumberValue(item, before + 1e-7);
+        char expected[64];
+        snprintf(expected, sizeof expected, ": FAILED: %s (reference)", numbers[i].expected);
+        assert_false(check_json(line, sizeof line, json));
+        if (strstr(line, expected) == NULL) {
+            fail_msg("expected \"%s\" in: %s", expected, line);
+        }
+        cJSON_SetNumberValue(item, before);
+    }
+    cJSON_Delete(json);
+    pool_free(&pool);
+}
+
+// Replaces the item of an object, and gives back the file's verdict.
+static void expect_broken(const char *group, const char *key, cJSON *item, const char *expected)
+{
+    Pool pool = {0};
+    char line[4096];
+    cJSON *json = make_golden(&pool);
+    cJSON_ReplaceItemInObject(group[0] != '\0' ? cJSON_GetObjectItem(json, group) : json, key, item);
+    assert_false(check_json(line, sizeof line, json));
+    if (strstr(line, expected) == NULL) {
+        fail_msg("expected \"%s\" in: %s", expected, line);
+    }
+    cJSON_Delete(json);
+    pool_free(&pool);
+}
+
+static void test_golden_check_refuses(void **state)
+{
+    (void)state;
+    expect_broken("meta", "mixer", cJSON_CreateString("perceptron"), "FAILED: not supported: mixer perceptron");
+    expect_broken("meta", "objective", cJSON_CreateString("guess"), "FAILED: not supported: objective guess");
+    expect_broken("meta", "chunk", cJSON_CreateNumber(1e300), "FAILED: ");
+    expect_broken("meta", "T", cJSON_CreateNumber(8), "FAILED: array \"q\" has a wrong shape");
+    expect_broken("meta", "T", cJSON_CreateNumber(0), "FAILED: ");
+    expect_broken("meta", "d", cJSON_CreateNumber(1048576), "FAILED: ");
+    expect_broken("", "state", cJSON_CreateNull(), "FAILED: no object \"state\"");
+    expect_broken("", "inputs", cJSON_CreateString(""), "FAILED: no object \"inputs\"");
+
+    Pool pool = {0};
+    char line[4096];
+    cJSON *json = make_golden(&pool);
+    cJSON_ReplaceItemInArray(array_data(json, "", "o"), 2, cJSON_CreateNull());
+    assert_false(check_json(line, sizeof line, json));
+    assert_non_null(strstr(line, "FAILED: array \"o\": element 2 is not a finite number"));
+    cJSON_DeleteItemFromArray(array_data(json, "", "o"), 2);
+    assert_false(check_json(line, sizeof line, json));
+    assert_non_null(strstr(line, "FAILED: array \"o\""));
+    char *text = cJSON_PrintUnformatted(json);
+    assert_non_null(text);
+    assert_false(check_text(line, sizeof line, text, strlen(text) / 2));
+    assert_non_null(strstr(line, "FAILED: "));
+    assert_false(check_text(line, sizeof line, "[]", 2));
+    assert_false(check_text(line, sizeof line, "", 0));
+    assert_false(golden_check(line, sizeof line, "tests/no-such-file.json"));
+    assert_non_null(strstr(line, "no-such-file.json: FAILED: "));
+    free(text);
+    cJSON_Delete(json);
+    pool_free(&pool);
+}
+
+static void test_relative_rms(void **state)
+{
+    (void)state;
+    double x[3] = {1.0, 2.0, 2.0}, y[3] = {1.0, 2.0, 2.3}, zero[3] = {0.0, 0.0, 0.0}, bad[3] = {1.0, NAN, 2.0};
+    assert_true(fabs(relative_rms(y, x, 3) - 0.1) < 1e-15);
+    assert_true(relative_rms(zero, zero, 3) == 0.0);
+    assert_true(fabs(relative_rms(x, zero, 3) - sqrt(3.0)) < 1e-15);
+    assert_true(relative_rms(bad, x, 3) == INFINITY && relative_rms(x, bad, 3) == INFINITY && relative_rms(bad, bad, 3) == INFINITY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_relative_rms),        cmocka_unit_test(test_layer_differences),   cmocka_unit_test(test_mixer_differences),
+        cmocka_unit_test(test_mixer_by_hand),       cmocka_unit_test(test_adamw_by_hand),       cmocka_unit_test(test_model_differences),
+        cmocka_unit_test(test_golden_files),        cmocka_unit_test(test_golden_check_fails),  cmocka_unit_test(test_golden_check_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

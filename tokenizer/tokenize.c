@@ -1,0 +1,333 @@
+// ./tokenize: text to ids, ids to text, what a tokenizer file is, and training of a tokenizer.
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/args.h"
+#include "base/progress.h"
+#include "data/corpus.h"
+#include "tokenizer/bpe_internal.h"
+#include "tokenizer/bpe_train.h"
+#include "tokenizer/byte_map.h"
+#include "tokenizer/pretokenize.h"
+
+enum {
+    READ_BYTES = 1 << 23,     // text held at once while encoding, unless it cannot be cut
+    BATCH_BYTES = 1 << 23,    // documents gathered before the threads count them
+    PIECE_BYTES = 1 << 18,    // what a thread takes at a time
+};
+
+static int write_out(const char *text, size_t length, Error *error)
+{
+    if (fwrite(text, 1, length, stdout) != length) {
+        return error_set(error, "cannot write to standard output: %s", strerror(errno));
+    }
+    return 0;
+}
+
+static int flush_out(Error *error)
+{
+    return fflush(stdout) == 0 ? 0 : error_set(error, "cannot write to standard output: %s", strerror(errno));
+}
+
+static int write_ids(const TokenList *list, Error *error)
+{
+    char text[4096];
+    size_t used = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        char digits[12];
+        size_t n = sizeof digits;
+        digits[--n] = '\n';
+        uint32_t id = (uint32_t)list->ids[i];
+        do {
+            digits[--n] = (char)('0' + id % 10);
+            id /= 10;
+        } while (id > 0);
+        if (used + sizeof digits > sizeof text) {
+            if (write_out(text, used, error) != 0) {
+                return -1;
+            }
+            used = 0;
+        }
+        memcpy(text + used, digits + n, sizeof digits - n);
+        used += sizeof digits - n;
+    }
+    return write_out(text, used, error);
+}
+
+// Added tokens that hold a line break could lie across a cut.
+static bool may_be_cut(const Tokenizer *tokenizer)
+{
+    for (size_t i = 0; i < tokenizer->n_added; i++) {
+        size_t length = 0;
+        const char *text = tokenizer_token(tokenizer, tokenizer->added[i].id, &length);
+        if (memchr(text, '\n', length) != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Encodes standard input in pieces whose ids are those of the whole.
+static int encode_stream(Encoder *encoder, bool cutting, bool specials, Error *error)
+{
+    char *text = NULL;
+    size_t used = 0, capacity = 0;
+    TokenList list = {0};
+    int status = 0;
+    bool end = false;
+    while (status == 0 && !end) {
+        if (array_reserve(&text, &capacity, used + READ_BYTES, 1) != 0) {
+            status = error_set(error, "out of memory for %zu bytes of text without a place to cut", used + READ_BYTES);
+            break;
+        }
+        used += fread(text + used, 1, capacity - used, stdin);
+        end = used < capacity;
+        if (ferror(stdin)) {
+            status = error_set(error, "cannot read standard input: %s", strerror(errno));
+            break;
+        }
+        size_t cut = end ? used : cutting ? pretokenize_cut(text, used, used - 1) : 0;
+        list.count = 0;
+        status = encoder_encode(encoder, &list, text, cut, specials, error);
+        status = status == 0 ? write_ids(&list, error) : status;
+        memmove(text, text + cut, used - cut);
+        used -= cut;
+    }
+    free(text);
+    token_list_free(&list);
+    return status == 0 ? flush_out(error) : status;
+}
+
+static int encode(const Tokenizer *tokenizer, bool specials, Error *error)
+{
+    Encoder *encoder = encoder_create(tokenizer, error);
+    int status = encoder != NULL ? encode_stream(encoder, may_be_cut(tokenizer), specials, error) : -1;
+    encoder_free(encoder);
+    return status;
+}
+
+// Parses a line that holds one id and nothing else. Returns the token's bytes, or NULL with `error` set.
+static const char *token_of_line(const Tokenizer *tokenizer, const char *line, size_t length, uint64_t number, size_t *token_length, Error *error)
+{
+    size_t digits = strspn(line, "0123456789");
+    bool whole = digits > 0 && digits == length;
+    const char *token = NULL;
+    if (whole && digits <= 9) {
+        token = tokenizer_token(tokenizer, (int32_t)strtol(line, NULL, 10), token_length);
+    }
+    if (token == NULL) {
+        error_set(error, "standard input: line %" PRIu64 ": \"%.40s\" is %s: ids go from 0 to %zu, one a line", number, line,
+                  whole ? "out of range" : "no id", tokenizer_vocab_size(tokenizer) - 1);
+    }
+    return token;
+}
+
+static int decode(const Tokenizer *tokenizer, Error *error)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    uint64_t number = 0;
+    int status = 0;
+    ssize_t length;
+    while (status == 0 && (length = getline(&line, &capacity, stdin)) >= 0) {
+        number++;
+        if (length > 0 && line[length - 1] == '\n') {
+            line[--length] = 0;
+        }
+        size_t token_length = 0;
+        const char *token = token_of_line(tokenizer, line, (size_t)length, number, &token_length, error);
+        status = token != NULL ? write_out(token, token_length, error) : -1;
+    }
+    free(line);
+    if (status == 0 && ferror(stdin)) {
+        status = error_set(error, "cannot read standard input: %s", strerror(errno));
+    }
+    return flush_out(status == 0 ? error : NULL) != 0 ? -1 : status;
+}
+
+static int show(const Tokenizer *tokenizer, const char *path, Error *error)
+{
+    size_t longest = 0, length = 0;
+    for (size_t id = 0; id < tokenizer->vocab_size; id++) {
+        tokenizer_token(tokenizer, (int32_t)id, &length);
+        longest = length > longest ? length : longest;
+    }
+    printf("file            %s\n", path);
+    printf("kind            byte-level BPE, GPT-2's pattern\n");
+    printf("vocabulary      %zu tokens\n", tokenizer_vocab_size(tokenizer));
+    printf("merges          %zu\n", tokenizer->n_merges);
+    printf("longest token   %zu bytes\n", longest);
+    printf("end of text     %" PRId32 " " END_OF_TEXT "\n", tokenizer_end_of_text(tokenizer));
+    printf("added tokens    %zu\n", tokenizer->n_added);
+    printf("hash            %08" PRIx32 "\n", tokenizer_hash(tokenizer));
+    return flush_out(error);
+}
+
+// Documents that wait to be counted, as pieces of one text.
+typedef struct Batch {
+    BpeTrainer *trainer;
+    int threads;
+    char *text;
+    size_t used, capacity;
+    size_t *ends;              // where each piece ends
+    size_t n_pieces, ends_capacity;
+    Progress progress;
+    CorpusStats stats;
+    uint64_t total_bytes;
+} Batch;
+
+static int count_batch(Batch *batch, Error *error)
+{
+    int failed = 0;
+    Error first = {0};
+#pragma omp parallel for schedule(dynamic) num_threads(batch->threads)
+    for (size_t i = 0; i < batch->n_pieces; i++) {
+        size_t start = i > 0 ? batch->ends[i - 1] : 0, slot = 0;
+        Error own = {0};
+#ifdef _OPENMP
+        slot = (size_t)omp_get_thread_num();
+#endif
+        if (bpe_trainer_add(batch->trainer, slot, batch->text + start, batch->ends[i] - start, &own) != 0) {
+#pragma omp critical
+            {
+                failed = 1;
+                first = own;
+            }
+        }
+    }
+    batch->used = batch->n_pieces = 0;
+    return failed ? error_set(error, "%s", first.text) : 0;
+}
+
+static int add_document(void *context, uint64_t index, const char *text, size_t length, Error *error)
+{
+    Batch *batch = context;
+    (void)index;
+    if (array_reserve(&batch->text, &batch->capacity, batch->used + length, 1) != 0) {
+        return error_set(error, "out of memory for a document of %zu bytes", length);
+    }
+    memcpy(batch->text + batch->used, text, length);
+    while (length > 0) {
+        size_t piece = length > PIECE_BYTES ? pretokenize_cut(text, length, PIECE_BYTES) : 0;
+        piece = piece > 0 ? piece : length;
+        if (array_reserve(&batch->ends, &batch->ends_capacity, batch->n_pieces + 1, sizeof *batch->ends) != 0) {
+            return error_set(error, "out of memory for a document of %zu bytes", length);
+        }
+        batch->used += piece;
+        batch->ends[batch->n_pieces++] = batch->used;
+        text += piece;
+        length -= piece;
+    }
+    char done[32], all[32];
+    progress_show(&batch->progress, false, "counting words: %s of %s", format_bytes(done, (double)batch->stats.bytes),
+                  format_bytes(all, (double)batch->total_bytes));
+    return batch->used >= BATCH_BYTES ? count_batch(batch, error) : 0;
+}
+
+static Tokenizer *learn(Batch *batch, const PathList *files, const CorpusOptions *options, size_t vocab_size, Error *error)
+{
+    Tokenizer *tokenizer = NULL;
+    batch->trainer = bpe_trainer_create(error);
+    if (batch->trainer != NULL && corpus_read(files, options, &batch->stats, add_document, batch, error) == 0
+        && count_batch(batch, error) == 0) {
+        progress_show(&batch->progress, true, "learning %zu tokens", vocab_size);
+        tokenizer = bpe_trainer_finish(batch->trainer, vocab_size, error);
+    }
+    progress_break(&batch->progress);
+    bpe_trainer_free(batch->trainer);
+    free(batch->text);
+    free(batch->ends);
+    return tokenizer;
+}
+
+static int train(char *const *documents, size_t n_documents, const CorpusOptions *options, size_t vocab_size, const char *out, int threads, Error *error)
+{
+    double start = seconds_now();
+    PathList files = {0};
+    Batch batch = {.threads = threads};
+    Tokenizer *tokenizer = NULL;
+    progress_init(&batch.progress);
+    if (path_expand(&files, documents, n_documents, corpus_accepts, error) == 0) {
+        batch.total_bytes = corpus_bytes(&files);
+        tokenizer = learn(&batch, &files, options, vocab_size, error);
+    }
+    int status = tokenizer != NULL ? tokenizer_save(tokenizer, out, error) : -1;
+    if (status == 0) {
+        char bytes[32], duration[32];
+        size_t learnt = tokenizer_vocab_size(tokenizer);
+        fprintf(stderr, "%s: %zu tokens from %" PRIu64 " documents, %s, in %s\n", out, learnt, batch.stats.documents,
+                format_bytes(bytes, (double)batch.stats.bytes), format_duration(duration, seconds_now() - start));
+        if (learnt < vocab_size) {
+            fprintf(stderr, "note: the text was too little for %zu tokens\n", vocab_size);
+        }
+    }
+    tokenizer_free(tokenizer);
+    path_list_free(&files);
+    return status;
+}
+
+static int default_threads(void)
+{
+#ifdef _OPENMP
+    int threads = omp_get_max_threads();
+    return threads < BPE_TRAINER_SLOTS ? threads : BPE_TRAINER_SLOTS;
+#else
+    return 1;
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    const char *tokenizer_path = NULL, *out = NULL;
+    bool decoding = false, info = false, training = false, specials = true;
+    int64_t vocab_size = 8192, threads = 0;
+    CorpusOptions options = {0};
+    ArgSpec specs[] = {
+        {"tokenizer", 0, ARG_STRING, &tokenizer_path, "FILE", "tokenizer.json to use", 0, 0, false, false},
+        {"decode", 0, ARG_SWITCH, &decoding, NULL, "ids, one a line, to text", 0, 0, false, false},
+        {"info", 0, ARG_SWITCH, &info, NULL, "say what the tokenizer file is", 0, 0, false, false},
+        {"specials", 0, ARG_SWITCH, &specials, NULL, "text of special tokens becomes their id; --no-specials: it is plain text", 0, 0, false, false},
+        {"train", 0, ARG_SWITCH, &training, NULL, "train a tokenizer on DOCS", 0, 0, false, false},
+        {"vocab-size", 0, ARG_SIZE, &vocab_size, "N", "--train: ids in all", BPE_TRAINER_MIN_VOCAB, MAX_VOCAB, false, false},
+        {"out", 0, ARG_STRING, &out, "FILE", "--train: file to write", 0, 0, false, false},
+        {"text-key", 0, ARG_STRING, &options.text_key, "KEY", "--train: key of the text in records", 0, 0, false, false},
+        {"strict", 0, ARG_SWITCH, &options.strict, NULL, "--train: a bad record is an error", 0, 0, false, false},
+        {"threads", 0, ARG_SIZE, &threads, "N", "--train: threads, 0 = all", 0, BPE_TRAINER_SLOTS, false, false},
+    };
+    const ArgProgram program = {
+        .name = "tokenize",
+        .usage = "--tokenizer FILE [--decode | --info] < IN > OUT\n       ./tokenize --train DOCS... --vocab-size N --out tokenizer.json",
+        .description = "Turns text from standard input into ids, one a line, or ids back into text; or trains a byte-level BPE tokenizer\n"
+                       "(HuggingFace's tokenizer.json) on documents.",
+        .specs = specs,
+        .n_specs = sizeof specs / sizeof *specs,
+        .max_positional = SIZE_MAX,
+    };
+    size_t n_documents = 0;
+    args_parse(&program, argc, argv, &n_documents);
+    if (training && (n_documents == 0 || out == NULL || tokenizer_path != NULL || decoding || info)) {
+        args_usage_error(&program, "--train needs documents and --out FILE, and goes without --tokenizer, --decode and --info");
+    }
+    if (!training && (tokenizer_path == NULL || n_documents > 0 || (decoding && info))) {
+        args_usage_error(&program, "give --tokenizer FILE with at most one of --decode and --info and text on standard input, or --train DOCS... --out FILE");
+    }
+    Error error = {0};
+    if (training) {
+        int used = threads > 0 ? (int)threads : default_threads();
+        return train(argv + 1, n_documents, &options, (size_t)vocab_size, out, used, &error) == 0 ? 0 : args_fail(&error);
+    }
+    Tokenizer *tokenizer = tokenizer_load(tokenizer_path, &error);
+    int status = tokenizer == NULL ? -1
+                 : info            ? show(tokenizer, tokenizer_path, &error)
+                 : decoding        ? decode(tokenizer, &error)
+                                   : encode(tokenizer, specials, &error);
+    tokenizer_free(tokenizer);
+    return status == 0 ? 0 : args_fail(&error);
+}

@@ -1,0 +1,55 @@
+// From DATA on the command line to shards and a tokenizer: documents are prepared on the way.
+#ifndef TRAINING_DATASET_H
+#define TRAINING_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tokenizer/bpe.h"
+
+typedef enum DataKind {
+    DATA_PREPARED,    // one folder that holds prepare.json
+    DATA_SHARDS,      // .bin files
+    DATA_DOCUMENTS,   // .txt and .jsonl files
+} DataKind;
+
+// What one list of DATA arguments names.
+typedef struct DataSource {
+    DataKind kind;
+    char *folder;      // DATA_PREPARED
+    PathList files;    // the others, at least one
+} DataSource;
+
+// Finds out what the arguments (files, folders, globs) name; nothing is opened or written. Returns 0, or -1 with `error` set and nothing to free:
+// an argument names nothing, a file is of no kind that can be read, or shards and documents are mixed.
+int data_source_find(DataSource *source, char *const *arguments, size_t n_arguments, Error *error);
+void data_source_free(DataSource *source);
+
+typedef struct DatasetRequest {
+    const char *out;             // documents are prepared into OUT/data, validation documents into OUT/val_data
+    const char *tokenizer;       // tokenizer.json, NULL: the data's own, or one trained on the documents
+    int64_t vocab_size;          // of a tokenizer that is trained
+    double val_fraction;         // of documents, without `val`
+    const char *text_key;        // NULL: by custom
+    int64_t threads;             // for preparing; 0: all
+    const DataSource *train;
+    const DataSource *val;       // NULL: the validation split of `train`, if it has one
+} DatasetRequest;
+
+typedef struct Dataset {
+    PathList train, val;         // shards; val may be empty
+    char *tokenizer_path;        // NULL: shards without a tokenizer
+    Tokenizer *tokenizer;        // NULL: the same
+    bool prepared;               // documents were prepared into OUT/data
+} Dataset;
+
+// Prepares documents where needed, lists the shards and loads the tokenizer. Of token shards given directly, the tokenizer is the one asked for, else a
+// tokenizer.json in their folder, else none; those with "val" as a word of their name are the validation split. Returns 0, or -1 with `error` set and
+// nothing to free.
+int dataset_open(Dataset *dataset, const DatasetRequest *request, Error *error);
+void dataset_free(Dataset *dataset);
+
+#endif

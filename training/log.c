@@ -1,0 +1,136 @@
+#include "training/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static const char first_key[] = "{\"step\":";
+
+// Whether a line is a complete record of a step up to `step`.
+static bool line_stays(const char *line, size_t length, int64_t step)
+{
+    if (length == 0 || line[length - 1] != '\n' || strncmp(line, first_key, sizeof first_key - 1) != 0) {
+        return false;
+    }
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(line + sizeof first_key - 1, &end, 10);
+    return errno == 0 && *end == ',' && number > 0 && number <= step;
+}
+
+// Where the records up to `step` end, in bytes; 0 when there is no file.
+static int64_t kept_bytes(const char *path, int64_t step)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return 0;
+    }
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length;
+    int64_t kept = 0;
+    while ((length = getline(&line, &capacity, file)) > 0 && line_stays(line, (size_t)length, step)) {
+        kept += length;
+    }
+    free(line);
+    fclose(file);
+    return kept;
+}
+
+int train_log_open(TrainLog *log, const char *out, int64_t step, Error *error)
+{
+    *log = (TrainLog){.fd = -1, .path = path_join(out, "log.jsonl")};
+    if (log->path == NULL) {
+        return error_set(error, "out of memory");
+    }
+    log->bytes = step > 0 ? kept_bytes(log->path, step) : 0;
+    log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log->fd < 0 || ftruncate(log->fd, (off_t)log->bytes) != 0) {
+        error_set(error, "%s: cannot be opened for writing and cut behind step %" PRId64 ": %s", log->path, step, strerror(errno));
+        train_log_close(log);
+        return -1;
+    }
+    return 0;
+}
+
+void train_log_close(TrainLog *log)
+{
+    if (log->fd >= 0) {
+        close(log->fd);
+    }
+    free(log->path);
+    *log = (TrainLog){.fd = -1};
+}
+
+static void print_number(FILE *file, const char *key, double value)
+{
+    if (isfinite(value)) {
+        fprintf(file, ",\"%s\":%.9g", key, value);
+    } else {
+        fprintf(file, ",\"%s\":null", key);
+    }
+}
+
+static void print_record(FILE *file, const LogRecord *record)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    fprintf(file, "%s%" PRId64 ",\"tokens\":%" PRIu64, first_key, record->step, record->tokens);
+    print_number(file, "loss", record->loss);
+    print_number(file, "lr", record->lr);
+    print_number(file, "grad_norm", record->grad_norm);
+    print_number(file, "tokens_per_second", record->tokens_per_second);
+    if (!isnan(record->val_loss)) {
+        print_number(file, "val_loss", record->val_loss);
+    }
+    if (record->clipped) {
+        fprintf(file, ",\"clipped\":true");
+    }
+    if (record->spike) {
+        fprintf(file, ",\"spike\":true");
+    }
+    if (record->skipped != NULL) {
+        fprintf(file, ",\"skipped\":\"%s\"", record->skipped);
+    }
+    fprintf(file, ",\"time\":%.3f}\n", (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+}
+
+int train_log_write(TrainLog *log, const LogRecord *record, Error *error)
+{
+    char *line = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&line, &length);
+    if (memory == NULL) {
+        return error_set(error, "out of memory");
+    }
+    print_record(memory, record);
+    int failed = fclose(memory);
+    if (failed == 0) {
+        failed = file_write_all(log->fd, line, length, log->path, error);
+    } else {
+        error_set(error, "out of memory");
+    }
+    free(line);
+    if (failed == 0) {
+        log->bytes += (int64_t)length;
+        return 0;
+    }
+    // What was written of a record would spoil the one behind it.
+    if (ftruncate(log->fd, (off_t)log->bytes) != 0) {
+        error_prefix(error, "a torn line stays");
+    }
+    return -1;
+}
+
+int train_log_sync(const TrainLog *log, Error *error)
+{
+    return fsync(log->fd) == 0 ? 0 : error_set(error, "%s: cannot be brought to the disk: %s", log->path, strerror(errno));
+}

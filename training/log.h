@@ -1,0 +1,39 @@
+// OUT/log.jsonl: one JSON object a step, for plots and scripts.
+#ifndef TRAINING_LOG_H
+#define TRAINING_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+typedef struct TrainLog {
+    int fd;          // appends; -1: closed
+    int64_t bytes;   // whole records in the file
+    char *path;
+} TrainLog;
+
+typedef struct LogRecord {
+    int64_t step;               // steps done, this one included
+    uint64_t tokens;            // tokens seen so far
+    double loss;                // mean cross-entropy in nats a target; written as null when not finite
+    double lr, grad_norm;       // the norm before clipping
+    double tokens_per_second;
+    double val_loss;            // NaN: not evaluated at this step, the key is left out
+    bool clipped, spike;        // true: the keys "clipped" and "spike" are written
+    const char *skipped;        // why the step was skipped; NULL: it was not, the key is left out
+} LogRecord;
+
+// Opens the log of the folder `out` for appending, after cutting it behind the record of `step` (0: empty): also a line torn by a crash goes.
+// Returns 0, or -1 with `error` set and nothing to close.
+int train_log_open(TrainLog *log, const char *out, int64_t step, Error *error);
+void train_log_close(TrainLog *log);
+
+// Appends a record, with the time of day in seconds as "time". Returns 0, or -1 with `error` set (disk full): the record is left out as a whole, and
+// further ones may be tried.
+int train_log_write(TrainLog *log, const LogRecord *record, Error *error);
+
+// Brings the log to the disk, as a checkpoint does with its files. Returns 0, or -1 with `error` set.
+int train_log_sync(const TrainLog *log, Error *error);
+
+#endif

@@ -1,0 +1,49 @@
+#include "training/memory.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static double meminfo_available(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (file == NULL) {
+        return 0.0;
+    }
+    char line[256];
+    uint64_t kilobytes = 0;
+    while (kilobytes == 0 && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kilobytes) != 1) {
+            kilobytes = 0;
+        }
+    }
+    fclose(file);
+    return (double)kilobytes * 1024.0;
+}
+
+// The limit of the control group that a container runs in; 0: none.
+static double container_limit(void)
+{
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");
+    if (file == NULL) {
+        return 0.0;
+    }
+    uint64_t bytes = 0;
+    int found = fscanf(file, "%" SCNu64, &bytes);   // "max" when there is no limit
+    fclose(file);
+    return found == 1 ? (double)bytes : 0.0;
+}
+
+double memory_available(void)
+{
+    double available = meminfo_available();
+#ifdef _SC_AVPHYS_PAGES
+    if (available <= 0.0) {
+        long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+        available = pages > 0 && page > 0 ? (double)pages * (double)page : 0.0;
+    }
+#endif
+    double limit = container_limit();
+    return limit > 0.0 && (available <= 0.0 || limit < available) ? limit : available;
+}

@@ -1,0 +1,172 @@
+#include "training/snapshot.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/json.h"
+
+#define SNAPSHOT_FORMAT 1
+#define MAX_COUNT INT64_C(9007199254740992)   // 2^53: what a JSON number holds exactly
+
+// ---- writing ----
+
+static bool add_number(cJSON *object, const char *key, double value) { return cJSON_AddNumberToObject(object, key, value) != NULL; }
+
+// Words of 64 bits go as hexadecimal text, because JSON numbers hold 53.
+static bool add_random_state(cJSON *object, const Rng *rng)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "random_state");
+    for (size_t i = 0; i < 4; i++) {
+        char text[24];
+        snprintf(text, sizeof text, "%016" PRIx64, rng->state[i]);
+        cJSON *word = cJSON_CreateString(text);
+        if (array == NULL || word == NULL || !cJSON_AddItemToArray(array, word)) {
+            cJSON_Delete(word);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool add_data(cJSON *object, const DataIdentity *data)
+{
+    cJSON *json = cJSON_AddObjectToObject(object, "data");
+    cJSON *arguments = json != NULL ? cJSON_AddArrayToObject(json, "arguments") : NULL;
+    if (arguments == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < data->n_arguments; i++) {
+        cJSON *argument = cJSON_CreateString(data->arguments[i]);
+        if (argument == NULL || !cJSON_AddItemToArray(arguments, argument)) {
+            cJSON_Delete(argument);
+            return false;
+        }
+    }
+    return cJSON_AddBoolToObject(json, "prepared", data->prepared) != NULL && add_number(json, "tokens", (double)data->tokens) &&
+           add_number(json, "windows", (double)data->windows) && add_number(json, "tokenizer_hash", data->tokenizer_hash);
+}
+
+struct cJSON *snapshot_to_json(const Trainer *trainer, const TrainSettings *settings, const DataIdentity *data)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON *saved = settings_to_json(settings);
+    bool done = json != NULL && saved != NULL && add_number(json, "format", SNAPSHOT_FORMAT) && add_number(json, "step", (double)trainer->step) &&
+                add_number(json, "tokens", (double)trainer->tokens_seen) && add_number(json, "window", (double)trainer->window) &&
+                add_number(json, "updates", (double)trainer->optimizer.updates) &&
+                add_number(json, "skipped_in_row", (double)trainer->skipped_in_row) &&
+                add_number(json, "grad_norm_average", trainer->norm_average) && add_random_state(json, &trainer->rng) && add_data(json, data);
+    if (!done || !cJSON_AddItemToObject(json, "settings", saved)) {
+        cJSON_Delete(saved);
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+// ---- reading ----
+
+static int read_random_state(Rng *rng, const cJSON *json, Error *error)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(json, "random_state");
+    for (int i = 0; i < 4; i++) {
+        const cJSON *word = cJSON_GetArrayItem(array, i);
+        const char *text = cJSON_GetStringValue(word);
+        char *end = NULL;
+        errno = 0;
+        uint64_t value = text != NULL ? strtoull(text, &end, 16) : 0;
+        if (text == NULL || end == text || *end != 0 || errno != 0) {
+            return error_set(error, "\"random_state\" must be four words of hexadecimal digits");
+        }
+        rng->state[i] = value;
+    }
+    return 0;
+}
+
+static int read_counters(Trainer *trainer, const cJSON *json, Error *error)
+{
+    int64_t format, step, window, tokens, updates, skipped;
+    double average;
+    if (json_get_int(json, "format", SNAPSHOT_FORMAT, SNAPSHOT_FORMAT, &format, error) || json_get_int(json, "step", 0, MAX_COUNT, &step, error) ||
+        json_get_int(json, "window", 0, MAX_COUNT, &window, error) || json_get_int(json, "tokens", 0, MAX_COUNT, &tokens, error) ||
+        json_get_int(json, "updates", 0, step, &updates, error) ||
+        json_get_int(json, "skipped_in_row", 0, TRAINER_MAX_SKIPPED, &skipped, error) ||
+        json_get_real(json, "grad_norm_average", &average, error)) {
+        return -1;
+    }
+    trainer->step = step;
+    trainer->window = (uint64_t)window;
+    trainer->tokens_seen = (uint64_t)tokens;
+    trainer->optimizer.updates = updates;
+    trainer->skipped_in_row = skipped;
+    trainer->norm_average = average;
+    return 0;
+}
+
+int snapshot_restore(Trainer *trainer, const struct cJSON *json, Error *error)
+{
+    if (read_counters(trainer, json, error) || read_random_state(&trainer->rng, json, error)) {
+        return error_prefix(error, "trainer.json");
+    }
+    return 0;
+}
+
+int snapshot_step(int64_t *step, const struct cJSON *json, Error *error)
+{
+    return json_get_int(json, "step", 0, MAX_COUNT, step, error) ? error_prefix(error, "trainer.json") : 0;
+}
+
+static const cJSON *data_of(const cJSON *json) { return cJSON_GetObjectItemCaseSensitive(json, "data"); }
+
+int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Error *error)
+{
+    const cJSON *saved = data_of(json);
+    int64_t tokens, windows, hash;
+    if (!cJSON_IsObject(saved)) {
+        return error_set(error, "trainer.json: \"data\" is missing");
+    }
+    if (json_get_int(saved, "tokens", 0, MAX_COUNT, &tokens, error) || json_get_int(saved, "windows", 0, MAX_COUNT, &windows, error) ||
+        json_get_int(saved, "tokenizer_hash", 0, UINT32_MAX, &hash, error)) {
+        return error_prefix(error, "trainer.json, data");
+    }
+    if ((uint32_t)hash != data->tokenizer_hash) {
+        return error_set(error, "the tokenizer is not the one that the run began with (hash %08" PRIx32 ", now %08" PRIx32 "): leave --tokenizer out",
+                         (uint32_t)hash, data->tokenizer_hash);
+    }
+    if ((uint64_t)tokens != data->tokens || (uint64_t)windows != data->windows) {
+        return error_set(error, "the data is not the one that the run began with (%" PRId64 " tokens then, %" PRIu64 " now): give the same DATA, or start "
+                         "a new run in another --out", tokens, data->tokens);
+    }
+    return 0;
+}
+
+bool snapshot_prepared(const struct cJSON *json)
+{
+    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(data_of(json), "prepared"));
+}
+
+char **snapshot_arguments(size_t *count, const struct cJSON *json, Error *error)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(data_of(json), "arguments");
+    int size = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
+    char **arguments = calloc((size_t)size + 1, sizeof *arguments);
+    if (arguments == NULL) {
+        error_set(error, "out of memory");
+        return NULL;
+    }
+    *count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        char *text = cJSON_GetStringValue(item);
+        if (text != NULL) {
+            arguments[(*count)++] = text;
+        }
+    }
+    if (*count == 0) {
+        free(arguments);
+        error_set(error, "trainer.json names no data: give DATA on the command line");
+        return NULL;
+    }
+    return arguments;
+}

@@ -1,0 +1,455 @@
+// ./train: from data and flags to checkpoints. Puts the parts together, in this order: folder and checkpoint, data and tokenizer, shape, numbers of the
+// run, memory, model, loop.
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "checkpoint/checkpoint.h"
+#include "data/loader.h"
+#include "training/dataset.h"
+#include "training/memory.h"
+#include "training/outdir.h"
+#include "training/run.h"
+#include "training/settings.h"
+#include "training/snapshot.h"
+#include "training/trainer.h"
+
+#define MAX_TOKENIZER_BYTES ((size_t)256 << 20)
+
+// The signal that asked to stop; 0: none.
+static volatile sig_atomic_t stop_signal;
+
+// Everything that a run holds from start to end.
+typedef struct Job {
+    TrainSettings settings;
+    const Kernels *kernels;
+    int lock;
+    char *checkpoint;          // folder to resume from; NULL: a new run
+    cJSON *saved;              // its trainer.json
+    int64_t saved_step;
+    char *prepared;            // OUT/data when resuming a run that prepared documents
+    char **saved_arguments;    // DATA from the checkpoint
+    DataSource train_source, val_source;
+    bool has_val;
+    Dataset dataset;
+    char *tokenizer_copy;      // OUT/tokenizer.json
+    DataIdentity identity;
+    ModelConfig config;
+    Loader *train, *val;
+    Model model;
+    Trainer trainer;
+} Job;
+
+static void on_signal(int number)
+{
+    if (stop_signal != 0) {
+        _exit(128 + number);
+    }
+    stop_signal = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void set_threads(int64_t threads)
+{
+#ifdef _OPENMP
+    if (threads > omp_get_num_procs()) {
+        fprintf(stderr, "warning: --threads %" PRId64 " is more than the %d processors there are, which is slower\n", threads, omp_get_num_procs());
+    }
+    if (threads > 0) {
+        omp_set_num_threads((int)threads);
+    }
+#else
+    if (threads > 1) {
+        fprintf(stderr, "warning: built without OpenMP: one thread is used\n");
+    }
+#endif
+}
+
+// ---- folder and checkpoint ----
+
+static int lock_out(Job *job, Error *error)
+{
+    if (job->lock >= 0) {
+        return 0;
+    }
+    if (folder_make(job->settings.out, error)) {
+        return -1;
+    }
+    job->lock = outdir_lock(job->settings.out, error);
+    return job->lock >= 0 ? 0 : -1;
+}
+
+static int open_checkpoint(Job *job, Error *error)
+{
+    TrainSettings *settings = &job->settings;
+    Error note = {""};
+    if (lock_out(job, error)) {
+        return -1;
+    }
+    job->checkpoint = checkpoint_resolve(settings->out, &note, error);
+    if (job->checkpoint == NULL) {
+        return -1;
+    }
+    if (note.text[0] != 0) {
+        fprintf(stderr, "warning: %s\n", note.text);
+    }
+    job->saved = checkpoint_load_trainer(job->checkpoint, error);
+    if (job->saved == NULL || snapshot_step(&job->saved_step, job->saved, error) || settings_restore(settings, job->saved, error)) {
+        return -1;
+    }
+    fprintf(stderr, "resume: from %s\n", job->checkpoint);
+    return outdir_set_aside(settings->out, job->saved_step, error);
+}
+
+// Decides between a new run and a resumed one. A resume that finds no checkpoint but knows its data begins anew, so that one command line can be repeated
+// until the run is done.
+static int find_checkpoint(Job *job, Error *error)
+{
+    const TrainSettings *settings = &job->settings;
+    size_t count;
+    char *inside = path_join(settings->out, "trainer.json");
+    bool is_checkpoint = inside != NULL && file_exists(inside);
+    free(inside);
+    if (is_checkpoint) {
+        return error_set(error, "--out %s is a checkpoint: give the folder of the run, where the checkpoints lie", settings->out);
+    }
+    if (outdir_checkpoints(&count, settings->out, error)) {
+        return -1;
+    }
+    if (count > 0 && !settings->resume) {
+        return error_set(error, "%s already holds the checkpoints of a run: add --resume to go on with it, or give another --out", settings->out);
+    }
+    if (count > 0) {
+        return open_checkpoint(job, error);
+    }
+    if (settings->resume && settings->n_data == 0) {
+        return error_set(error, "%s holds no checkpoint to resume: give DATA to begin a run", settings->out);
+    }
+    if (settings->resume) {
+        fprintf(stderr, "resume: %s holds no checkpoint yet, the run begins anew\n", settings->out);
+    }
+    return 0;
+}
+
+// ---- data and tokenizer ----
+
+static int find_data(Job *job, Error *error)
+{
+    TrainSettings *settings = &job->settings;
+    job->identity.arguments = settings->data;
+    job->identity.n_arguments = settings->n_data;
+    if (job->saved != NULL && settings->n_data == 0) {
+        job->saved_arguments = snapshot_arguments(&job->identity.n_arguments, job->saved, error);
+        if (job->saved_arguments == NULL) {
+            return -1;
+        }
+        job->identity.arguments = job->saved_arguments;
+    }
+    char *const *arguments = job->identity.arguments;
+    size_t n_arguments = job->identity.n_arguments;
+    if (job->saved != NULL && snapshot_prepared(job->saved)) {
+        job->prepared = path_join(settings->out, "data");
+        if (job->prepared == NULL) {
+            return error_set(error, "out of memory");
+        }
+        fprintf(stderr, "resume: the documents are not read again, the data is %s\n", job->prepared);
+        arguments = &job->prepared;
+        n_arguments = 1;
+    }
+    if (data_source_find(&job->train_source, arguments, n_arguments, error)) {
+        return -1;
+    }
+    if (settings->val != NULL) {
+        char *val = (char *)(uintptr_t)settings->val;
+        if (data_source_find(&job->val_source, &val, 1, error)) {
+            return error_prefix(error, "--val");
+        }
+        job->has_val = true;
+    }
+    return 0;
+}
+
+// Keeps the tokenizer in OUT, so that checkpoints do not depend on a file that may change while the run goes on.
+static int keep_tokenizer(Job *job, Error *error)
+{
+    if (job->dataset.tokenizer_path == NULL) {
+        fprintf(stderr, "warning: no tokenizer: checkpoints will hold none, and ./generate needs one (--tokenizer FILE)\n");
+        return 0;
+    }
+    size_t size;
+    char *bytes = file_read(job->dataset.tokenizer_path, MAX_TOKENIZER_BYTES, &size, error);
+    job->tokenizer_copy = path_join(job->settings.out, "tokenizer.json");
+    int failed = bytes == NULL || job->tokenizer_copy == NULL || file_write_atomic(job->tokenizer_copy, bytes, size, error);
+    free(bytes);
+    return failed ? -1 : 0;
+}
+
+static int open_data(Job *job, Error *error)
+{
+    const TrainSettings *settings = &job->settings;
+    char *own = job->checkpoint != NULL ? path_join(job->checkpoint, "tokenizer.json") : NULL;
+    DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = job->config.vocab_size,
+                              .val_fraction = settings->val_fraction, .text_key = settings->text_key, .threads = settings->threads,
+                              .train = &job->train_source, .val = job->has_val ? &job->val_source : NULL};
+    if (request.tokenizer == NULL && own != NULL && file_exists(own)) {
+        request.tokenizer = own;
+    }
+    int failed = dataset_open(&job->dataset, &request, error);
+    free(own);
+    if (failed) {
+        return -1;
+    }
+    job->identity.prepared = job->dataset.prepared || job->prepared != NULL;
+    job->identity.tokenizer_hash = job->dataset.tokenizer != NULL ? tokenizer_hash(job->dataset.tokenizer) : 0;
+    return keep_tokenizer(job, error);
+}
+
+static int open_loaders(Job *job, Error *error)
+{
+    const TrainSettings *settings = &job->settings;
+    size_t length = (size_t)settings->seq_len, vocab = (size_t)job->config.vocab_size;
+    uint64_t seed = (uint64_t)settings->seed;
+    job->train = loader_create(&job->dataset.train, length, seed, job->identity.tokenizer_hash, vocab, error);
+    if (job->train == NULL) {
+        return -1;
+    }
+    job->identity.tokens = loader_tokens(job->train);
+    job->identity.windows = loader_windows(job->train);
+    if (job->saved != NULL && snapshot_check_data(job->saved, &job->identity, error)) {
+        return -1;
+    }
+    if (job->dataset.val.count > 0) {
+        job->val = loader_create(&job->dataset.val, length, seed, job->identity.tokenizer_hash, vocab, error);
+        if (job->val == NULL && job->has_val) {
+            return error_prefix(error, "--val");
+        }
+        if (job->val == NULL) {
+            fprintf(stderr, "no validation: %s\n", error->text);
+        }
+    }
+    return 0;
+}
+
+// ---- shape ----
+
+// The vocabulary is the tokenizer's. What the command line or a file says must agree, except where it was a wish for a tokenizer to be trained.
+static int settle_vocabulary(Job *job, bool vocab_is_asked, Error *error)
+{
+    const Dataset *dataset = &job->dataset;
+    int64_t asked = job->config.vocab_size;
+    if (dataset->tokenizer == NULL) {
+        return vocab_is_asked || job->saved != NULL ? 0 : error_set(error, "%s: token shards need --tokenizer FILE, or --vocab-size N to train without one",
+                                                                    dataset->train.items[0]);
+    }
+    int64_t actual = (int64_t)tokenizer_vocab_size(dataset->tokenizer);
+    bool wish = dataset->prepared && job->settings.tokenizer == NULL && job->saved == NULL && actual < asked;
+    if (actual != asked && vocab_is_asked && !wish) {
+        return error_set(error, "the tokenizer %s has %" PRId64 " ids, but vocab_size is %" PRId64 ": leave --vocab-size out, or change it",
+                         dataset->tokenizer_path, actual, asked);
+    }
+    if (wish) {
+        fprintf(stderr, "vocabulary: %" PRId64 " ids instead of %" PRId64 ", more could not be learned from these documents\n", actual, asked);
+    }
+    job->config.vocab_size = actual;
+    return 0;
+}
+
+static int find_shape(Job *job, bool *vocab_is_asked, Error *error)
+{
+    if (job->checkpoint == NULL) {
+        if (settings_model(&job->config, vocab_is_asked, &job->settings, error)) {
+            return -1;
+        }
+        return config_validate(&job->config, error);
+    }
+    if (checkpoint_load_model(&job->model, job->kernels, job->checkpoint, error)) {
+        return -1;
+    }
+    job->config = job->model.config;
+    *vocab_is_asked = true;
+    return settings_same_model(&job->settings, &job->config, error);
+}
+
+// ---- numbers of the run, memory ----
+
+static void print_plan(const Job *job, size_t params, double needed, double available)
+{
+    const TrainSettings *s = &job->settings;
+    const ModelConfig *config = &job->config;
+    char kernels[96], a[32], b[32], c[32];
+    double total = (double)s->steps * (double)s->batch_tokens;
+    double epoch = (double)job->identity.windows * (double)s->seq_len;
+    fprintf(stderr, "processor   %s\n", kernels_describe(kernels, job->kernels));
+    fprintf(stderr, "data        %s tokens, %" PRIu64 " windows of %" PRId64 "; validation on %s\n", format_count(a, (double)job->identity.tokens),
+            job->identity.windows, s->seq_len, job->val != NULL ? format_count(b, (double)loader_tokens(job->val)) : "nothing");
+    fprintf(stderr, "model       %zu parameters: %s, %" PRId64 " layers, d_model %" PRId64 ", vocabulary %" PRId64 "\n", params, config->mixer,
+            config->n_layer, config->d_model, config->vocab_size);
+    fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "\n", s->batch_tokens,
+            s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len);
+    fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps, format_count(a, total),
+            total / epoch, s->lr, s->min_lr, s->schedule, s->warmup);
+    fprintf(stderr, "memory      %s needed, %s available\n", format_bytes(b, needed), available > 0.0 ? format_bytes(c, available) : "unknown how much");
+}
+
+static int plan(Job *job, TrainerOptions *options, Error *error)
+{
+    TrainSettings *settings = &job->settings;
+    TensorTable table;
+    if (params_table(&table, &job->config, error)) {
+        return -1;
+    }
+    size_t params = table.total;
+    tensor_table_free(&table);
+    RunSize size = {.params = params, .windows = job->identity.windows};
+    if (settings_resolve(settings, &size, error)) {
+        return -1;
+    }
+    *options = (TrainerOptions){.micro_batch = (size_t)settings->micro_batch, .seq_len = (size_t)settings->seq_len,
+                                .n_micro = (size_t)(settings->batch_tokens / (settings->micro_batch * settings->seq_len)),
+                                .weight_decay = settings->weight_decay, .clip = settings->clip, .seed = (uint64_t)settings->seed,
+                                .schedule = {.lr = settings->lr, .min_lr = settings->min_lr, .warmup = settings->warmup, .steps = settings->steps}};
+    if (schedule_kind(&options->schedule.kind, settings->schedule, error)) {
+        return -1;
+    }
+    double needed = trainer_bytes(&job->config, params, options), available = memory_available();
+    print_plan(job, params, needed, available);
+    if (available > 0.0 && needed > available) {
+        char a[32], b[32];
+        return error_set(error, "the run needs %s of memory and %s are available: lower --micro-batch or --seq-len, or take a smaller --preset",
+                         format_bytes(a, needed), format_bytes(b, available));
+    }
+    return 0;
+}
+
+// ---- model ----
+
+static int restore_trainer(Job *job, Error *error)
+{
+    float *moments[OPTIMIZER_MOMENTS] = {job->trainer.optimizer.m, job->trainer.optimizer.v};
+    if (snapshot_restore(&job->trainer, job->saved, error) ||
+        checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &job->trainer.model, job->checkpoint, error) ||
+        trainer_check_weights(&job->trainer, error)) {
+        return error_prefix(error, "%s", job->checkpoint);
+    }
+    return 0;
+}
+
+static int make_trainer(Job *job, const TrainerOptions *options, Error *error)
+{
+    if (job->checkpoint == NULL) {
+        if (model_create(&job->model, &job->config, job->kernels, error)) {
+            return -1;
+        }
+        model_init(&job->model, options->seed, options->seq_len);
+    }
+    if (trainer_create(&job->trainer, &job->model, options, error) || (job->checkpoint != NULL && restore_trainer(job, error))) {
+        return -1;
+    }
+    job->trainer.train = job->train;
+    job->trainer.val = job->val;
+    if (job->val != NULL) {
+        uint64_t all = loader_windows(job->val), asked = (uint64_t)(job->settings.eval_tokens / job->settings.seq_len);
+        job->trainer.eval_windows = job->settings.eval_tokens == 0 || asked > all ? all : asked < 1 ? 1 : asked;
+    }
+    job->trainer.stop = &stop_signal;
+    return 0;
+}
+
+// Multiply-adds of a training step: 6 floating-point operations a token and parameter; the embedding counts once, for the head.
+static double flops_per_token(const Model *model)
+{
+    double params = (double)model->table.total;
+    if (!model->config.tie_embeddings) {
+        params -= (double)model->config.vocab_size * (double)model->config.d_model;
+    }
+    return 6.0 * params;
+}
+
+static int train(Job *job, Error *error)
+{
+    if (job->trainer.step >= job->settings.steps) {
+        fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
+        return 0;
+    }
+    Run run = {.trainer = &job->trainer, .settings = &job->settings, .data = &job->identity, .tokenizer = job->dataset.tokenizer,
+               .tokenizer_path = job->tokenizer_copy, .flops_per_token = flops_per_token(&job->trainer.model),
+               .peak = kernels_measure_peak(job->kernels), .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
+    char name[32];
+    fprintf(stderr, "peak        %sFLOP/s\n", format_count(name, run.peak));
+    int status = run_loop(&run, error);
+    if (status >= 0) {
+        fprintf(stderr, "%s %s/step_%08" PRId64 "\n", status == 0 ? "done:" : "stopped and saved, --resume goes on:", job->settings.out, run.saved_step);
+    }
+    return status;
+}
+
+// ---- the whole ----
+
+static int run_job(Job *job, Error *error)
+{
+    TrainerOptions options;
+    bool vocab_is_asked = false;
+    job->kernels = kernels_select(error);
+    if (job->kernels == NULL || settings_check(&job->settings, error)) {
+        return -1;
+    }
+    set_threads(job->settings.threads);
+    if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error) ||
+        open_data(job, error) || settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || plan(job, &options, error) ||
+        make_trainer(job, &options, error)) {
+        return -1;
+    }
+    catch_signals();
+    return train(job, error);
+}
+
+static void free_job(Job *job)
+{
+    trainer_free(&job->trainer);
+    model_free(&job->model);
+    loader_free(job->train);
+    loader_free(job->val);
+    dataset_free(&job->dataset);
+    data_source_free(&job->train_source);
+    data_source_free(&job->val_source);
+    free(job->saved_arguments);
+    free(job->tokenizer_copy);
+    free(job->prepared);
+    cJSON_Delete(job->saved);
+    free(job->checkpoint);
+    settings_free(&job->settings);
+    if (job->lock >= 0) {
+        close(job->lock);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static Job job = {.lock = -1};
+    Error error = {""};
+    settings_init(&job.settings);
+    settings_parse(&job.settings, argc, argv);
+    int status = run_job(&job, &error);
+    free_job(&job);
+    if (status < 0) {
+        return args_fail(&error);
+    }
+    return status == TRAINER_STOPPED ? 128 + (int)stop_signal : 0;
+}

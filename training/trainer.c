@@ -1,0 +1,195 @@
+#include "training/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPIKE_FACTOR 10.0      // a norm this many times its mean is a spike
+#define SPIKE_AFTER 20         // steps before the mean means something
+#define NORM_DECAY 0.95        // of the moving mean
+#define SAMPLE_STREAM 3        // of the seed
+
+// ---- life ----
+
+static bool stopped(const Trainer *trainer) { return trainer->stop != NULL && *trainer->stop != 0; }
+
+int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error)
+{
+    *trainer = (Trainer){.model = *model, .schedule = options->schedule, .micro_batch = options->micro_batch, .n_micro = options->n_micro,
+                         .seq_len = options->seq_len, .clip = options->clip};
+    // From here on the trainer's copy is the model: the optimizer and the workspace see that one.
+    *model = (Model){0};
+    rng_seed(&trainer->rng, options->seed, SAMPLE_STREAM);
+    size_t total = trainer->model.table.total;
+    size_t windows = options->micro_batch * options->n_micro;
+    size_t batch = windows * options->seq_len;
+    if (optimizer_create(&trainer->optimizer, total, options->weight_decay, error)) {
+        trainer_free(trainer);
+        return -1;
+    }
+    trainer->workspace = workspace_create(&trainer->model, options->micro_batch, options->seq_len, true, error);
+    if (trainer->workspace == NULL) {
+        trainer_free(trainer);
+        return -1;
+    }
+    trainer->gradients = calloc(total, sizeof(float));
+    trainer->tokens = calloc(batch, sizeof(int32_t));
+    trainer->targets = calloc(batch, sizeof(int32_t));
+    if (trainer->gradients == NULL || trainer->tokens == NULL || trainer->targets == NULL) {
+        trainer_free(trainer);
+        return error_set(error, "out of memory for gradients and a batch of %zu tokens: lower --batch-tokens or take a smaller --preset", batch);
+    }
+    return 0;
+}
+
+void trainer_free(Trainer *trainer)
+{
+    if (trainer->workspace != NULL) {
+        workspace_free(trainer->workspace);
+    }
+    optimizer_free(&trainer->optimizer);
+    free(trainer->gradients);
+    free(trainer->tokens);
+    free(trainer->targets);
+    model_free(&trainer->model);
+    *trainer = (Trainer){0};
+}
+
+double trainer_bytes(const ModelConfig *config, size_t params, const TrainerOptions *options)
+{
+    double arenas = (2.0 + OPTIMIZER_MOMENTS) * (double)params * sizeof(float);
+    double batch = 2.0 * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len * sizeof(int32_t);
+    return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, true);
+}
+
+// ---- a step ----
+
+// Reads the windows of one step. Returns how many targets count, or -1 with `error` set.
+static int64_t load_batch(Trainer *trainer, Error *error)
+{
+    size_t windows = trainer->micro_batch * trainer->n_micro;
+    int64_t counted = 0;
+    for (size_t i = 0; i < windows; i++) {
+        int32_t *tokens = trainer->tokens + i * trainer->seq_len, *targets = trainer->targets + i * trainer->seq_len;
+        if (loader_window(trainer->train, tokens, targets, trainer->window + i, error)) {
+            return -1;
+        }
+        for (size_t t = 0; t < trainer->seq_len; t++) {
+            counted += targets[t] >= 0;
+        }
+    }
+    return counted;
+}
+
+// Gradients of the whole batch, each target weighted by `scale`. Returns 0 or TRAINER_STOPPED; *sum is the sum of the losses, and not finite as soon as
+// one micro-batch's is (the rest is then left out).
+static int accumulate(Trainer *trainer, double *sum, float scale)
+{
+    const Model *model = &trainer->model;
+    size_t micro_tokens = trainer->micro_batch * trainer->seq_len;
+    memset(trainer->gradients, 0, model->table.total * sizeof(float));
+    *sum = 0.0;
+    for (size_t i = 0; i < trainer->n_micro && isfinite(*sum); i++) {
+        if (stopped(trainer)) {
+            return TRAINER_STOPPED;
+        }
+        const int32_t *tokens = trainer->tokens + i * micro_tokens;
+        model_forward(model, trainer->workspace, NULL, 0, tokens, trainer->micro_batch, trainer->seq_len);
+        *sum += model_loss(NULL, trainer->gradients, model, trainer->workspace, trainer->targets + i * micro_tokens, scale);
+        model_backward(trainer->gradients, model, trainer->workspace, tokens);
+    }
+    return 0;
+}
+
+int trainer_check_weights(const Trainer *trainer, Error *error)
+{
+    const Tensor *tensor = arena_not_finite(&trainer->model, trainer->model.params);
+    return tensor == NULL ? 0 : error_set(error, "weight %s holds a NaN or an infinity", tensor->name);
+}
+
+// A loss or gradient was not finite: finds out where, and whether there is a point in going on.
+static int skip_step(Trainer *trainer, StepResult *result, Error *error)
+{
+    if (trainer_check_weights(trainer, error)) {
+        return error_prefix(error, "step %" PRId64, trainer->step + 1);
+    }
+    const Tensor *tensor = arena_not_finite(&trainer->model, trainer->gradients);
+    snprintf(result->where, sizeof result->where, "%s%s", tensor != NULL ? "gradient of " : "loss", tensor != NULL ? tensor->name : "");
+    result->skipped = true;
+    if (++trainer->skipped_in_row >= TRAINER_MAX_SKIPPED) {
+        return error_set(error, "step %" PRId64 ": %d steps in a row had a loss or gradient that is not finite, first in the %s; a lower --lr may help",
+                         trainer->step + 1, TRAINER_MAX_SKIPPED, result->where);
+    }
+    return 0;
+}
+
+// Clips and applies the gradients.
+static void apply_step(Trainer *trainer, StepResult *result)
+{
+    double scale = 1.0;
+    double norm = result->grad_norm;
+    if (trainer->clip > 0.0 && norm > trainer->clip) {
+        result->clipped = true;
+        scale = trainer->clip / norm;
+    }
+    result->spike = trainer->optimizer.updates >= SPIKE_AFTER && norm > SPIKE_FACTOR * trainer->norm_average;
+    // A spike counts as no more than one, so that a second one behind it is still seen.
+    double counted = result->spike ? SPIKE_FACTOR * trainer->norm_average : norm;
+    trainer->norm_average = trainer->optimizer.updates == 0 ? norm : NORM_DECAY * trainer->norm_average + (1.0 - NORM_DECAY) * counted;
+    optimizer_step(&trainer->optimizer, &trainer->model, trainer->gradients, scale, result->lr);
+    trainer->skipped_in_row = 0;
+}
+
+int trainer_step(Trainer *trainer, StepResult *result, Error *error)
+{
+    *result = (StepResult){.lr = schedule_rate(&trainer->schedule, trainer->step)};
+    int64_t counted = load_batch(trainer, error);
+    if (counted < 0) {
+        return -1;
+    }
+    double divisor = counted > 0 ? (double)counted : 1.0, sum;
+    if (accumulate(trainer, &sum, (float)(1.0 / divisor)) == TRAINER_STOPPED) {
+        return TRAINER_STOPPED;
+    }
+    result->targets = (uint64_t)counted;
+    result->loss = sum / divisor;
+    result->grad_norm = sqrt(arena_sum_squares(&trainer->model, trainer->gradients));
+    int failed = 0;
+    if (isfinite(result->loss) && isfinite(result->grad_norm)) {
+        apply_step(trainer, result);
+    } else {
+        failed = skip_step(trainer, result, error);
+    }
+    trainer->step++;
+    trainer->window += trainer->micro_batch * trainer->n_micro;
+    trainer->tokens_seen += result->targets;
+    return failed;
+}
+
+int trainer_evaluate(Trainer *trainer, double *loss, Error *error)
+{
+    double sum = 0.0;
+    uint64_t counted = 0;
+    for (uint64_t first = 0; first < trainer->eval_windows; first += trainer->micro_batch) {
+        if (stopped(trainer)) {
+            return TRAINER_STOPPED;
+        }
+        uint64_t left = trainer->eval_windows - first;
+        size_t batch = left < trainer->micro_batch ? (size_t)left : trainer->micro_batch;
+        for (size_t i = 0; i < batch; i++) {
+            size_t at = i * trainer->seq_len;
+            if (loader_window_in_order(trainer->val, trainer->tokens + at, trainer->targets + at, first + i, error)) {
+                return -1;
+            }
+        }
+        for (size_t t = 0; t < batch * trainer->seq_len; t++) {
+            counted += trainer->targets[t] >= 0;
+        }
+        model_forward(&trainer->model, trainer->workspace, NULL, 0, trainer->tokens, batch, trainer->seq_len);
+        sum += model_loss(NULL, NULL, &trainer->model, trainer->workspace, trainer->targets, 0.0f);
+    }
+    *loss = counted > 0 ? sum / (double)counted : 0.0;
+    return 0;
+}
