@@ -302,7 +302,8 @@ int checkpoint_load_model(Model *model, const Kernels *kernels, const char *fold
     return status;
 }
 
-int checkpoint_load_moments(float *const *moments, const char *const *moment_names, size_t n_moments, const Model *model, const char *folder, Error *error)
+int checkpoint_load_moments(float *const *moments, const char *const *moment_names, size_t n_moments, const Model *model, const char *folder,
+                            Error *error)
 {
     SafeFile file;
     if (open_part(&file, folder, "optimizer.safetensors", error)) {

@@ -15,7 +15,10 @@ enum { MAX_TRAINER_BYTES = 16 << 20 };
 static const char *const known_files[] = {"model.safetensors", "config.json", "tokenizer.json", "optimizer.safetensors"};
 enum { N_KNOWN = sizeof known_files / sizeof known_files[0], N_REQUIRED = 2 };
 
-static void hash_text(char text[17], uint64_t hash) { snprintf(text, 17, "%016" PRIx64, hash); }
+enum { N_DIGITS = 16 };
+static const char zeros[] = "0000000000000000";
+
+static void hash_text(char text[N_DIGITS + 1], uint64_t hash) { snprintf(text, N_DIGITS + 1, "%016" PRIx64, hash); }
 
 // ---- writing ----
 
@@ -23,7 +26,7 @@ static int add_file(cJSON *files, const char *folder, const char *name, Error *e
 {
     char *path = path_join(folder, name);
     uint64_t hash = 0;
-    char text[17];
+    char text[N_DIGITS + 1];
     if (path == NULL) {
         return error_set(error, "out of memory while listing %s", folder);
     }
@@ -41,43 +44,58 @@ static int add_file(cJSON *files, const char *folder, const char *name, Error *e
     return status;
 }
 
-// The checksum of the tree without its "checksum": taken over the text that cJSON makes of it, so it does not depend on white space.
-static int tree_hash(const cJSON *tree, char text[17])
+// The sixteen digits behind the first "checksum" in the text of a trainer.json, or NULL. They count as zeros in the checksum itself.
+static char *find_digits(char *text)
 {
-    char *json = json_to_text(tree, false);
-    if (json == NULL) {
-        return -1;
-    }
-    hash_text(text, XXH3_64bits(json, strlen(json)));
-    free(json);
-    return 0;
+    char *place = strstr(text, "\"checksum\"");
+    place = place != NULL ? strchr(place + strlen("\"checksum\""), '"') : NULL;
+    return place != NULL && strlen(place + 1) > N_DIGITS && place[1 + N_DIGITS] == '"' ? place + 1 : NULL;
 }
 
-int manifest_write(const char *folder, const struct cJSON *trainer, Error *error)
+// The text of trainer.json, its checksum in place; free with free(). NULL with `error` set. Everything in `trainer` but "files" and
+// "checksum" is taken over.
+static char *manifest_text(const char *folder, const cJSON *trainer, Error *error)
 {
-    cJSON *tree = trainer != NULL ? cJSON_Duplicate(trainer, true) : cJSON_CreateObject();
-    cJSON_DeleteItemFromObjectCaseSensitive(tree, "files");
-    cJSON_DeleteItemFromObjectCaseSensitive(tree, "checksum");
+    cJSON *tree = cJSON_CreateObject();
+    char *text = NULL, digits[N_DIGITS + 1];
+    cJSON_AddStringToObject(tree, "checksum", zeros);   // first, so that its digits are found first
     cJSON *files = cJSON_AddObjectToObject(tree, "files");
-    char *path = path_join(folder, "trainer.json"), *text = NULL, checksum[17];
-    cJSON *parsed = NULL;
-    int status = -1;
     for (size_t i = 0; i < N_KNOWN && files != NULL; i++) {
         if (add_file(files, folder, known_files[i], error)) {
             goto done;
         }
     }
-    // Through text and back, so that the tree hashed is the one that a reader will see.
-    text = files != NULL ? json_to_text(tree, false) : NULL;
-    parsed = text != NULL ? cJSON_Parse(text) : NULL;
-    if (path == NULL || parsed == NULL || tree_hash(parsed, checksum) || cJSON_AddStringToObject(parsed, "checksum", checksum) == NULL) {
-        error_set(error, "out of memory while writing %s/trainer.json", folder);
-        goto done;
+    bool good = files != NULL;
+    for (const cJSON *item = trainer != NULL ? trainer->child : NULL; item != NULL && good; item = item->next) {
+        if (strcmp(item->string, "files") != 0 && strcmp(item->string, "checksum") != 0) {
+            cJSON *copy = cJSON_Duplicate(item, true);
+            good = copy != NULL && cJSON_AddItemToObject(tree, item->string, copy);
+        }
     }
-    status = json_write_file(path, parsed, true, error);
+    text = good ? json_to_text(tree, true) : NULL;
+    char *place = text != NULL ? find_digits(text) : NULL;
+    if (place == NULL) {
+        error_set(error, "out of memory while writing %s/trainer.json", folder);
+        free(text);
+        text = NULL;
+    } else {
+        hash_text(digits, XXH3_64bits(text, strlen(text)));
+        memcpy(place, digits, N_DIGITS);
+    }
 done:
     cJSON_Delete(tree);
-    cJSON_Delete(parsed);
+    return text;
+}
+
+int manifest_write(const char *folder, const struct cJSON *trainer, Error *error)
+{
+    char *path = path_join(folder, "trainer.json"), *text = manifest_text(folder, trainer, error);
+    int status = -1;
+    if (path == NULL) {
+        error_set(error, "out of memory while writing %s/trainer.json", folder);
+    } else if (text != NULL) {
+        status = file_write_atomic(path, text, strlen(text), error);
+    }
     free(text);
     free(path);
     return status;
@@ -85,29 +103,36 @@ done:
 
 // ---- checking ----
 
+// Every byte counts: a flipped one in white space is damage too.
+static bool text_is_whole(char *text, size_t size)
+{
+    char found[N_DIGITS + 1] = "", expected[N_DIGITS + 1], *place = find_digits(text);
+    if (place == NULL || strlen(text) != size) {
+        return false;
+    }
+    memcpy(found, place, N_DIGITS);
+    memcpy(place, zeros, N_DIGITS);
+    hash_text(expected, XXH3_64bits(text, size));
+    return strcmp(found, expected) == 0;
+}
+
 struct cJSON *manifest_read(const char *folder, Error *error)
 {
-    char *path = path_join(folder, "trainer.json"), expected[17] = "";
+    char *path = path_join(folder, "trainer.json");
     cJSON *tree = NULL;
-    int status = -1;
+    size_t size = 0;
     if (path == NULL) {
         error_set(error, "out of memory while reading %s", folder);
     } else if (!file_exists(path)) {
         error_set(error, "%s holds no trainer.json: it is no complete checkpoint", folder);
-    } else if ((tree = json_read_file(path, MAX_TRAINER_BYTES, error)) != NULL) {
-        cJSON *checksum = cJSON_DetachItemFromObjectCaseSensitive(tree, "checksum");
-        if (tree_hash(tree, expected)) {
-            error_set(error, "out of memory while reading %s", path);
-        } else if (!cJSON_IsString(checksum) || strcmp(checksum->valuestring, expected) != 0) {
+    } else {
+        char *text = file_read(path, MAX_TRAINER_BYTES, &size, error);
+        if (text != NULL && !text_is_whole(text, size)) {
             error_set(error, "%s does not match its own checksum: it was changed or damaged; use another checkpoint", path);
-        } else {
-            status = 0;
+        } else if (text != NULL && (tree = cJSON_Parse(text)) == NULL) {
+            error_set(error, "%s is not valid JSON: use another checkpoint", path);
         }
-        cJSON_Delete(checksum);
-    }
-    if (status) {
-        cJSON_Delete(tree);
-        tree = NULL;
+        free(text);
     }
     free(path);
     return tree;
@@ -137,7 +162,7 @@ static int check_listed(const char *folder, const cJSON *entry, bool hashes, Err
                            path, found, bytes);
     } else if (hashes) {
         uint64_t hash = 0;
-        char text[17];
+        char text[N_DIGITS + 1];
         status = file_hash(path, &hash, error);
         hash_text(text, hash);
         if (status == 0 && strcmp(text, xxh3) != 0) {

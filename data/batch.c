@@ -6,6 +6,8 @@
 #include <omp.h>
 #endif
 
+#include "tokenizer/pretokenize.h"
+
 #define BATCH_BYTES ((size_t)16 << 20)
 #define PIECE_BYTES ((size_t)256 << 10)   // small against a batch, so that the threads end together
 
@@ -88,19 +90,8 @@ int batch_run(Batch *batch, Error *error)
 // Length of the next piece of a text.
 static size_t piece_length(const char *text, size_t length)
 {
-    size_t from = PIECE_BYTES;
-    while (from < length) {
-        const char *line = memchr(text + from, '\n', length - from);
-        if (line == NULL) {
-            break;
-        }
-        size_t next = (size_t)(line - text) + 1;
-        if (next < length && text[next] > ' ' && text[next] < 127) {
-            return next;
-        }
-        from = next;
-    }
-    return length;
+    size_t cut = length > PIECE_BYTES ? pretokenize_cut(text, length, PIECE_BYTES) : 0;
+    return cut > 0 ? cut : length;
 }
 
 static int add_piece(Batch *batch, const char *text, size_t length, bool starts_document, bool validation, Error *error)

@@ -11,22 +11,25 @@
 #include "data/corpus.h"
 
 typedef struct PrepareOptions {
-    CorpusOptions corpus;
-    const char *tokenizer_path;   // NULL: train one with `vocab_size` ids on the documents
+    CorpusOptions corpus;         // `quiet` and `progress` are set by prepare_documents
+    const char *tokenizer_path;   // NULL: train one with `vocab_size` ids on the training documents
     int64_t vocab_size;
-    double val_fraction;          // of the documents, chosen by hash of their text; at least one document when > 0 and there are two or more (else the tail of the only one)
+    double val_fraction;          // of the documents, chosen by hash of their text; with few documents see data/split.h. 0: none
     int64_t shard_tokens;
-    int64_t threads;              // 0: all
-    bool quiet;                   // no progress, no table
+    int64_t threads;              // 0: all; the output does not depend on it
+    bool quiet;                   // no progress, no warnings, no table
 } PrepareOptions;
 
 void prepare_defaults(PrepareOptions *options);
 
-// Writes DIR/tokenizer.json, DIR/train_000000.bin ..., DIR/val_000000.bin, and last DIR/prepare.json (what was asked, counts, hash of inputs' names, sizes and times): a folder with
-// prepare.json is complete. When it is there and was made from the same inputs and options, nothing is done. Returns 0, or -1 with `error` set.
+// Writes DIR/tokenizer.json, DIR/train_000000.bin ..., DIR/val_000000.bin (none when there is no validation data), and last DIR/prepare.json (what was asked, counts, hash of
+// inputs' names, sizes and times): a folder with prepare.json is complete. Each document begins with the token <|endoftext|>, as in llm.c's shards.
+// When the folder is complete and was made from the same inputs and options, nothing is done; made from others, it is refused. What an interrupted run left is made anew.
+// Returns 0, or -1 with `error` set.
 int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error);
 
-// The shards of one split in a prepared folder or a plain list of .bin files: PREFIX "train" or "val". 
+// Adds the shards of one split, PREFIX "train" or "val", sorted by name: the .bin files of a folder with that word in their name ("train_000000.bin", "tiny_train.bin"), or the one
+// file itself when `folder` is such a file. None is no error. Returns 0, or -1 with `error` set (a folder that cannot be read, out of memory).
 int prepare_list_shards(PathList *list, const char *folder, const char *prefix, Error *error);
 
 #endif

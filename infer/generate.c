@@ -423,7 +423,9 @@ static int job_run(Job *job, Error *error)
     if (result == 0 && options->interactive) {
         result = interact(job, error);
     }
-    report_speed(job);
+    if (result == 0) {
+        report_speed(job);
+    }
     if (result == 0 && options->save_state != NULL) {
         result = save_state(job, options->save_state, error);
     }

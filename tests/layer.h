@@ -105,7 +105,9 @@ static inline void check_layer(const Layer *l, const Kernels *kernels, uint64_t 
             check_bits(where, "1 thread and more", again[i], run.out[i], l->out_counts[i]);
         }
     }
-    check_nan(&run, where, &rng, kernels, l);
+    if (l->n * l->dim * (l->out_dim + 1) < 1000000) {   // the reference is slow on more, and blocks of all kinds occur below
+        check_nan(&run, where, &rng, kernels, l);
+    }
     pool_free(&pool);
 }
 

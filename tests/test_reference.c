@@ -29,7 +29,7 @@ typedef struct Problem {
 static double slope_along(double *x, double (*loss)(void *context), void *context)
 {
     static const double steps[4] = {1.0, -1.0, 2.0, -2.0}, weights[4] = {8.0, -8.0, -1.0, 1.0};
-    double before = *x, h = 1e-4, sum = 0.0;
+    double before = *x, h = 2e-5, sum = 0.0;
     for (size_t i = 0; i < 4; i++) {
         *x = before + steps[i] * h;
         sum += weights[i] * loss(context);

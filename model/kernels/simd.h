@@ -105,7 +105,7 @@ static inline vfloat v_tanh(vfloat x) { return v_set(1.0f) - v_set(2.0f) / (v_ex
 // Square root; the loop becomes one instruction.
 static inline vfloat v_sqrt(vfloat x)
 {
-    vfloat root;
+    vfloat root = x;
     for (size_t i = 0; i < VECTOR_FLOATS; i++) {
         root[i] = __builtin_sqrtf(x[i]);
     }

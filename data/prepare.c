@@ -1,0 +1,93 @@
+// prepare: documents in, tokenizer and token shards out (main).
+#include "data/prepare.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/args.h"
+
+// Writes one document as a JSON line. Bytes that are no valid UTF-8 go out as they came in.
+static int print_document(void *context, uint64_t index, const char *text, size_t length, Error *error)
+{
+    (void)context;
+    (void)index;
+    fputs("{\"text\": \"", stdout);
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        if (byte == '"' || byte == '\\') {
+            putchar('\\');
+            putchar(byte);
+        } else if (byte == '\n') {
+            fputs("\\n", stdout);
+        } else if (byte < 32) {
+            printf("\\u%04x", byte);
+        } else {
+            putchar(byte);
+        }
+    }
+    fputs("\"}\n", stdout);
+    return ferror(stdout) ? error_set(error, "cannot write to standard output: %s", strerror(errno)) : 0;
+}
+
+static int print_documents(const PathList *files, const CorpusOptions *options, Error *error)
+{
+    CorpusStats stats;
+    if (corpus_read(files, options, &stats, print_document, NULL, error) != 0) {
+        return -1;
+    }
+    return fflush(stdout) != 0 ? error_set(error, "cannot write to standard output: %s", strerror(errno)) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    PrepareOptions options;
+    prepare_defaults(&options);
+    const char *out = NULL;
+    bool print = false;
+    ArgSpec specs[] = {
+        {.name = "out", .short_name = 'o', .kind = ARG_STRING, .target = &out, .value = "DIR", .help = "folder for tokenizer and shards"},
+        {.name = "tokenizer", .kind = ARG_STRING, .target = &options.tokenizer_path, .value = "FILE",
+         .help = "tokenizer.json to use; without it one is trained on the training documents"},
+        {.name = "vocab-size", .kind = ARG_SIZE, .target = &options.vocab_size, .value = "N", .help = "ids of the tokenizer to train", .min = 257,
+         .max = 1e6},
+        {.name = "val-fraction", .kind = ARG_REAL, .target = &options.val_fraction, .value = "X",
+         .help = "share of the documents kept for validation (0: none; with very few documents, of each one's tail)", .min = 0, .max = 0.9},
+        {.name = "shard-tokens", .kind = ARG_SIZE, .target = &options.shard_tokens, .value = "N", .help = "most tokens in one shard", .min = 1,
+         .max = 1e12},
+        {.name = "text-key", .kind = ARG_STRING, .target = &options.corpus.text_key, .value = "KEY",
+         .help = "key of the text in .jsonl; else \"text\", \"content\", or the only string there is"},
+        {.name = "strict", .kind = ARG_SWITCH, .target = &options.corpus.strict, .help = "a bad record is an error instead of being skipped"},
+        {.name = "threads", .kind = ARG_SIZE, .target = &options.threads, .value = "N", .help = "threads; 0: all (the output is the same)", .min = 0,
+         .max = 1024},
+        {.name = "print-documents", .kind = ARG_SWITCH, .target = &print,
+         .help = "only write the documents read as JSON lines {\"text\": ...} to standard output"},
+    };
+    ArgProgram program = {
+        .name = "prepare",
+        .usage = "DOCS... --out DIR [flags]",
+        .description = "Makes a tokenizer and token shards for ./train from documents: files, folders or quoted globs of .txt (one document\n"
+                       "each) and .jsonl (one document a line). A folder that is complete already is left as it is.\n"
+                       "Example: ./prepare books/ 'web/*.jsonl' --out data --vocab-size 8192",
+        .specs = specs,
+        .n_specs = sizeof specs / sizeof specs[0],
+        .min_positional = 1,
+        .max_positional = SIZE_MAX,
+    };
+    size_t n_documents;
+    args_parse(&program, argc, argv, &n_documents);
+    if (!print && out == NULL) {
+        args_usage_error(&program, "--out DIR is missing: name the folder for tokenizer and shards");
+    }
+    if (options.tokenizer_path != NULL && specs[2].given) {
+        args_usage_error(&program, "--tokenizer and --vocab-size exclude each other: a given tokenizer has its size");
+    }
+    Error error;
+    PathList files = {0};
+    int result = path_expand(&files, argv + 1, n_documents, corpus_accepts, &error);
+    if (result == 0) {
+        result = print ? print_documents(&files, &options.corpus, &error) : prepare_documents(&files, out, &options, &error);
+    }
+    path_list_free(&files);
+    return result == 0 ? 0 : args_fail(&error);
+}

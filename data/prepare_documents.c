@@ -1,0 +1,300 @@
+// Prepares documents in up to two passes over them: one counts the pre-tokens for a new tokenizer, one encodes. Both work in batches: the
+// reader fills one, all threads work on its pieces, and what they made is taken in order, so that nothing depends on the number of threads.
+#include "data/prepare.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/progress.h"
+#include "data/batch.h"
+#include "data/prepare_folder.h"
+#include "data/shards.h"
+#include "data/split.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/bpe_train.h"
+
+#define MAX_TOKENIZER_JSON ((size_t)1 << 30)
+
+typedef struct Preparation {
+    const PathList *files;
+    const char *folder;
+    const PrepareOptions *options;
+    CorpusOptions corpus;
+    size_t threads;
+    Split split;
+    PrepareResult result;
+
+    // Pass over the documents.
+    const char *what;
+    Batch *batch;
+    bool training_only;
+    Progress progress;
+    CorpusStats stats;
+    uint64_t total_bytes;
+    double started;
+
+    BpeTrainer *trainer;
+    Tokenizer *tokenizer;
+    Encoder *encoders[BATCH_THREADS];
+    TokenList *lists;   // [BATCH_PIECES]
+    ShardWriter *train_writer, *validation_writer;
+} Preparation;
+
+void prepare_defaults(PrepareOptions *options)
+{
+    memset(options, 0, sizeof *options);
+    options->vocab_size = 8192;
+    options->val_fraction = 0.01;
+    options->shard_tokens = 100000000;
+}
+
+static void show_progress(Preparation *p, bool force)
+{
+    if (p->options->quiet) {
+        return;
+    }
+    char done[32], total[32], documents[32], rate[32], left[32];
+    double seconds = seconds_now() - p->started, read = (double)p->stats.bytes_read, all = (double)p->total_bytes;
+    double speed = read / (seconds > 1e-3 ? seconds : 1e-3);
+    progress_show(&p->progress, force, "%s: %s of %s, %s documents, %s/s, %s left", p->what, format_bytes(done, read), format_bytes(total, all),
+                  format_count(documents, (double)p->stats.documents), format_bytes(rate, speed),
+                  format_duration(left, speed > 0 && all > read ? (all - read) / speed : 0));
+}
+
+static int add_document(void *context, uint64_t index, const char *text, size_t length, Error *error)
+{
+    (void)index;
+    Preparation *p = context;
+    size_t cut = split_cut(&p->split, text, length);
+    show_progress(p, false);
+    if (batch_add(p->batch, text, cut, false, error) != 0) {
+        return -1;
+    }
+    return p->training_only ? 0 : batch_add(p->batch, text + cut, length - cut, true, error);
+}
+
+// Reads all documents through a batch of its own.
+static int run_pass(Preparation *p, const char *what, BatchWork work, BatchDone done, Error *error)
+{
+    p->what = what;
+    p->started = seconds_now();
+    p->batch = batch_create(p->threads, work, done, p, error);
+    if (p->batch == NULL) {
+        return -1;
+    }
+    progress_init(&p->progress);
+    p->progress.last = p->started;   // nothing to tell at the start
+    p->corpus.progress = &p->progress;
+    int result = corpus_read(p->files, &p->corpus, &p->stats, add_document, p, error);
+    if (result == 0) {
+        result = batch_run(p->batch, error);
+    }
+    if (result == 0 && p->stats.documents == 0) {
+        result = error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); "
+                           "name files with text, and its key with --text-key", p->files->count, p->files->count > 0 ? p->files->items[0] : "missing",
+                           p->stats.skipped);
+    }
+    show_progress(p, result == 0);
+    if (!p->options->quiet) {
+        progress_break(&p->progress);
+    }
+    p->corpus.quiet = true;   // bad records were named in the first pass
+    batch_free(p->batch);
+    p->batch = NULL;
+    return result;
+}
+
+static int count_piece(void *context, size_t thread, size_t slot, const char *text, size_t length, Error *error)
+{
+    (void)slot;
+    Preparation *p = context;
+    return bpe_trainer_add(p->trainer, thread, text, length, error);
+}
+
+static int train_tokenizer(Preparation *p, const char *path, Error *error)
+{
+    p->trainer = bpe_trainer_create(error);
+    if (p->trainer == NULL) {
+        return -1;
+    }
+    p->training_only = true;
+    int result = run_pass(p, "counting words for the tokenizer", count_piece, NULL, error);
+    p->training_only = false;
+    if (result == 0) {
+        p->tokenizer = bpe_trainer_finish(p->trainer, (size_t)p->options->vocab_size, error);
+        result = p->tokenizer == NULL ? -1 : tokenizer_save(p->tokenizer, path, error);
+    }
+    bpe_trainer_free(p->trainer);
+    p->trainer = NULL;
+    if (result == 0 && !p->options->quiet && tokenizer_vocab_size(p->tokenizer) < (size_t)p->options->vocab_size) {
+        fprintf(stderr, "note: the text gave only %zu of the %" PRId64 " ids asked for\n", tokenizer_vocab_size(p->tokenizer), p->options->vocab_size);
+    }
+    return result;
+}
+
+// The file is copied as it is: whatever else it holds stays with the shards.
+static int copy_tokenizer(Preparation *p, const char *path, Error *error)
+{
+    p->tokenizer = tokenizer_load(p->options->tokenizer_path, error);
+    if (p->tokenizer == NULL) {
+        return -1;
+    }
+    size_t size;
+    char *text = file_read(p->options->tokenizer_path, MAX_TOKENIZER_JSON, &size, error);
+    int result = text == NULL ? -1 : file_write_atomic(path, text, size, error);
+    free(text);
+    return result;
+}
+
+static int make_tokenizer(Preparation *p, Error *error)
+{
+    char *path = path_join(p->folder, "tokenizer.json");
+    if (path == NULL) {
+        return error_set(error, "out of memory while preparing");
+    }
+    int result = p->options->tokenizer_path != NULL ? copy_tokenizer(p, path, error) : train_tokenizer(p, path, error);
+    free(path);
+    if (result == 0 && tokenizer_end_of_text(p->tokenizer) < 0) {
+        result = error_set(error, "%s has no token <|endoftext|>, which separates documents; use a tokenizer that has it", p->options->tokenizer_path);
+    }
+    return result;
+}
+
+static int encode_piece(void *context, size_t thread, size_t slot, const char *text, size_t length, Error *error)
+{
+    Preparation *p = context;
+    return encoder_encode(p->encoders[thread], &p->lists[slot], text, length, 0, error);
+}
+
+static int write_piece(void *context, size_t slot, const Piece *piece, Error *error)
+{
+    Preparation *p = context;
+    TokenList *list = &p->lists[slot];
+    ShardWriter *writer = piece->validation ? p->validation_writer : p->train_writer;
+    PrepareCounts *counts = piece->validation ? &p->result.validation : &p->result.train;
+    int32_t end_of_text = tokenizer_end_of_text(p->tokenizer);
+    int result = piece->starts_document ? shard_writer_add(writer, &end_of_text, 1, error) : 0;
+    if (result == 0) {
+        result = shard_writer_add(writer, list->ids, list->count, error);
+    }
+    counts->documents += piece->starts_document;
+    counts->bytes += piece->length;
+    // Lists are not kept for the next batch: each slot would grow to the largest piece it ever met.
+    token_list_free(list);
+    memset(list, 0, sizeof *list);
+    return result;
+}
+
+static int open_writers(Preparation *p, Error *error)
+{
+    size_t vocab = tokenizer_vocab_size(p->tokenizer);
+    uint32_t hash = tokenizer_hash(p->tokenizer);
+    uint64_t limit = (uint64_t)p->options->shard_tokens;
+    p->train_writer = shard_writer_create(p->folder, "train", limit, vocab, hash, error);
+    p->validation_writer = shard_writer_create(p->folder, "val", limit, vocab, hash, error);
+    p->lists = calloc(BATCH_PIECES, sizeof *p->lists);
+    if (p->train_writer == NULL || p->validation_writer == NULL) {
+        return -1;
+    }
+    if (p->lists == NULL) {
+        return error_set(error, "out of memory for encoding");
+    }
+    for (size_t i = 0; i < p->threads; i++) {
+        p->encoders[i] = encoder_create(p->tokenizer, error);
+        if (p->encoders[i] == NULL) {
+            return -1;
+        }
+    }
+    p->result.vocab_size = vocab;
+    p->result.tokenizer_hash = hash;
+    return 0;
+}
+
+static int close_writer(ShardWriter **writer, PrepareCounts *counts, Error *error)
+{
+    size_t shards;
+    int result = shard_writer_close(*writer, &counts->tokens, &shards, error);
+    *writer = NULL;
+    counts->shards = shards;
+    return result;
+}
+
+static int encode(Preparation *p, Error *error)
+{
+    if (open_writers(p, error) != 0 || run_pass(p, "encoding", encode_piece, write_piece, error) != 0) {
+        return -1;
+    }
+    p->result.skipped = p->stats.skipped;
+    p->result.tail = p->split.tail;
+    if (close_writer(&p->train_writer, &p->result.train, error) != 0) {
+        return -1;
+    }
+    return close_writer(&p->validation_writer, &p->result.validation, error);
+}
+
+static void print_row(const char *name, const PrepareCounts *counts)
+{
+    fprintf(stderr, "%-12s %12" PRIu64 " %15" PRIu64 " %14" PRIu64 " %12.3f %7" PRIu64 "\n", name, counts->documents, counts->bytes, counts->tokens,
+            counts->tokens > 0 ? (double)counts->bytes / (double)counts->tokens : 0.0, counts->shards);
+}
+
+static void print_table(const Preparation *p)
+{
+    fprintf(stderr, "%-12s %12s %15s %14s %12s %7s\n", "", "documents", "bytes", "tokens", "bytes/token", "shards");
+    print_row("training", &p->result.train);
+    print_row("validation", &p->result.validation);
+    fprintf(stderr, "%-12s %12" PRIu64 "\n", "skipped", p->result.skipped);
+    if (p->result.tail) {
+        fprintf(stderr, "note: there are so few documents that the validation data is the tail of each of them\n");
+    }
+}
+
+static int prepare(Preparation *p, const cJSON *request, Error *error)
+{
+    if (split_choose(&p->split, p->files, &p->corpus, p->options->val_fraction, error) != 0 || make_tokenizer(p, error) != 0 ||
+        encode(p, error) != 0 || prepare_folder_finish(p->folder, request, &p->result, error) != 0) {
+        return -1;
+    }
+    if (!p->options->quiet) {
+        print_table(p);
+    }
+    return 0;
+}
+
+static void preparation_free(Preparation *p)
+{
+    for (size_t i = 0; i < p->threads; i++) {
+        encoder_free(p->encoders[i]);
+    }
+    for (size_t i = 0; p->lists != NULL && i < BATCH_PIECES; i++) {
+        token_list_free(&p->lists[i]);
+    }
+    free(p->lists);
+    shard_writer_abort(p->train_writer);
+    shard_writer_abort(p->validation_writer);
+    tokenizer_free(p->tokenizer);
+}
+
+int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error)
+{
+    cJSON *request = prepare_request(files, options, error);
+    if (request == NULL) {
+        return -1;
+    }
+    bool done;
+    int result = prepare_folder_open(folder, request, options, &done, error);
+    if (result == 0 && done && !options->quiet) {
+        fprintf(stderr, "%s is already prepared from these documents\n", folder);
+    } else if (result == 0 && !done) {
+        Preparation p = {.files = files, .folder = folder, .options = options, .corpus = options->corpus};
+        p.threads = batch_threads((size_t)options->threads);
+        p.total_bytes = corpus_bytes(files);
+        p.corpus.quiet = options->quiet;
+        result = prepare(&p, request, error);
+        preparation_free(&p);
+    }
+    cJSON_Delete(request);
+    return result;
+}

@@ -1,0 +1,67 @@
+#!/bin/sh
+# ./prepare from outside: a small corpus with 1 and 2 threads gives the same bytes; exit codes; documents printed; stories written.
+# Usage: tests/test_prepare.sh [PREPARE [STORIES]]   (defaults: ./prepare build/stories)
+set -eu
+prepare=${1:-./prepare}
+stories=${2:-build/stories}
+work=$(mktemp -d "${TMPDIR:-/tmp}/test_prepare_XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+
+fail() {
+    echo "test_prepare.sh: FAILED: $1" >&2
+    exit 1
+}
+
+# expect CODE WORDS COMMAND...: the exit code, and one line "error: ... WORDS ..." on standard error.
+expect() {
+    code=$1
+    words=$2
+    shift 2
+    got=0
+    "$@" >"$work/out" 2>"$work/err" || got=$?
+    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
+    [ -z "$words" ] || grep -q "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
+}
+
+mkdir -p "$work/docs/more"
+"$stories" --documents 300 --seed 7 --out "$work/docs/stories.jsonl"
+"$stories" --documents 300 --seed 7 | cmp - "$work/docs/stories.jsonl" || fail "stories differ between file and standard output"
+printf '\357\273\277A text file.\r\nWith two lines.\r\n' >"$work/docs/more/one.txt"
+printf '{"text": "good"}\n{"text": 1}\n{"content": "also \\"good\\" \\u00e9"}\n' >"$work/docs/more/two.jsonl"
+printf 'not read' >"$work/docs/more/three.md"
+
+for threads in 1 2; do
+    expect 0 "" "$prepare" "$work/docs" --out "$work/out$threads" --vocab-size 512 --threads "$threads" --shard-tokens 40k
+    grep -q "two.jsonl:2: " "$work/err" || fail "the bad record is not named"
+    grep -q "^skipped  *1$" "$work/err" || fail "the bad record is not counted in the table"
+done
+diff -r "$work/out1" "$work/out2" || fail "1 and 2 threads give different bytes"
+for file in tokenizer.json prepare.json train_000000.bin train_000001.bin val_000000.bin; do
+    [ -s "$work/out1/$file" ] || fail "$file is missing"
+done
+[ "$(od -An -tu4 -N4 "$work/out1/train_000000.bin" | tr -d ' ')" = 20240520 ] || fail "the shard has another magic"
+
+expect 0 "" "$prepare" "$work/docs" --out "$work/out1" --vocab-size 512 --shard-tokens 40k
+grep -q "already prepared" "$work/err" || fail "a complete folder is made again"
+expect 1 "already prepared from other inputs or options (vocab_size)" "$prepare" "$work/docs" --out "$work/out1" --vocab-size 600 --shard-tokens 40k
+expect 1 "two.jsonl:2: " "$prepare" "$work/docs" --out "$work/strict" --strict
+expect 1 "nothing.txt" "$prepare" "$work/nothing.txt" --out "$work/none"
+expect 1 "three.md" "$prepare" "$work/docs/more/three.md" --out "$work/none"
+expect 2 "--out" "$prepare" "$work/docs"
+expect 2 "" "$prepare" --out "$work/none"
+expect 2 "exclude" "$prepare" "$work/docs" --out "$work/none" --vocab-size 512 --tokenizer "$work/out1/tokenizer.json"
+expect 0 "" "$prepare" --help
+grep -q -- "--val-fraction" "$work/out" || fail "--help does not name --val-fraction"
+
+"$prepare" --print-documents "$work/docs/more" >"$work/printed" 2>/dev/null
+printf '{"text": "A text file.\\u000d\\nWith two lines.\\u000d\\n"}\n{"text": "good"}\n{"text": "also \\"good\\" \303\251"}\n' | cmp - "$work/printed" ||
+    fail "--print-documents prints something else: $(cat "$work/printed")"
+"$prepare" --print-documents "$work/printed.jsonl" >/dev/null 2>&1 && fail "a missing file is no error"
+mv "$work/printed" "$work/printed.jsonl"
+"$prepare" --print-documents "$work/printed.jsonl" | cmp - "$work/printed.jsonl" || fail "what was printed is not read back the same"
+if [ -e /dev/full ]; then
+    code=0
+    "$prepare" --print-documents "$work/docs" >/dev/full 2>"$work/err" || code=$?
+    [ "$code" -eq 1 ] || fail "a full disk is no error"
+fi
+echo "test_prepare.sh: ok"
