@@ -37,9 +37,8 @@ size_t batch_threads(size_t asked);
 Batch *batch_create(size_t threads, BatchWork work, BatchDone done, void *context, Error *error);
 void batch_free(Batch *batch);
 
-// Copies the text; full batches are run. A long text is cut into several pieces, only where no pre-token reaches across, so that the ids of the
-// pieces together are those of the text. Empty text: nothing.
-// Returns 0, or -1 with `error` set (of the first piece that failed).
+// Copies the text; full batches are run. A long text is cut into several pieces, only where no pre-token reaches across, so that the ids
+// of the pieces together are those of the text. Empty text: nothing. Returns 0, or -1 with `error` set (of the first piece that failed).
 int batch_add(Batch *batch, const char *text, size_t length, bool validation, Error *error);
 // Runs what has been added.
 int batch_run(Batch *batch, Error *error);

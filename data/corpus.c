@@ -1,4 +1,5 @@
-// Documents out of files: one reader a form, behind one table. A reader takes an open stream, so that what unpacks files can stand in front of it.
+// Documents out of files: one reader a form, behind one table. A reader takes an open stream, so that what unpacks files can stand in
+// front of it.
 #include "data/corpus.h"
 
 #include <cjson/cJSON.h>
@@ -84,7 +85,8 @@ static int read_txt(CorpusReader *reader, FILE *stream, const char *name, Error 
     const char *nul = memchr(text, 0, length);
     int result;
     if (nul != NULL) {
-        result = error_set(error, "%s is not text: it has a NUL byte at offset %zu; remove it, or convert it to UTF-8 if it is UTF-16", name,
+        result = error_set(error, "%s is not text: it has a NUL byte at offset %zu; remove it, or convert it to UTF-8 if it is UTF-16",
+                           name,
                            (size_t)(nul - text));
     } else {
         size_t skip = bom_length(text, length);
@@ -112,7 +114,8 @@ static int bad_record(CorpusReader *reader, const char *name, uint64_t line, con
     return 0;
 }
 
-// True when the JSON text has the escape \u0000, which a C string cannot carry. A backslash takes the next character with it, so \\u0000 is not one.
+// True when the JSON text has the escape \u0000, which a C string cannot carry. A backslash takes the next character with it, so \\u0000
+// is not one.
 static bool has_nul_escape(const char *line, size_t length)
 {
     const char *end = line + length;

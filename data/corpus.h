@@ -26,14 +26,15 @@ typedef struct CorpusStats {
 // True for names that a corpus can read (.txt, .jsonl; upper or lower case).
 bool corpus_accepts(const char *path);
 
-// Called once for each document in a fixed order (files in the order of the list, records in the order of the file). The text is not NUL-terminated and lives for
-// the call only. `index` counts documents from 0. A return other than 0 stops the reading.
+// Called once for each document in a fixed order (files in the order of the list, records in the order of the file). The text is not
+// NUL-terminated and lives for the call only. `index` counts documents from 0. A return other than 0 stops the reading.
 typedef int (*CorpusVisit)(void *context, uint64_t index, const char *text, size_t length, Error *error);
 
-// Streams all documents of the files; memory is bounded by the longest document. Empty documents are skipped and counted, also when strict. Text is passed on byte for byte
-// (also invalid UTF-8 and CRLF), only a byte order mark at a file's start is removed. A .txt with NUL bytes is binary: an error. A .jsonl record is bad when it is no
-// JSON object, has no text, or its text has \u0000 in it (or the line a NUL byte). The first few bad records are named on stderr, the others counted.
-// Returns 0, or -1 with `error` set (by the reader, naming file and line, or by `visit`). `stats` may be read by `visit` while it runs.
+// Streams all documents of the files; memory is bounded by the longest document. Empty documents are skipped and counted, also when
+// strict. Text is passed on byte for byte (also invalid UTF-8 and CRLF), only a byte order mark at a file's start is removed. A .txt with
+// NUL bytes is binary: an error. A .jsonl record is bad when it is no JSON object, has no text, or its text has \u0000 in it (or the line
+// a NUL byte). The first few bad records are named on stderr, the others counted. Returns 0, or -1 with `error` set (by the reader,
+// naming file and line, or by `visit`). `stats` may be read by `visit` while it runs.
 int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats *stats, CorpusVisit visit, void *context, Error *error);
 
 // Sum of the file sizes, for progress.

@@ -1,4 +1,5 @@
-// Windows of all shards in one shuffled order. The order is a permutation that is computed, not stored: a Feistel network on the numbers of the windows.
+// Windows of all shards in one shuffled order. The order is a permutation that is computed, not stored: a Feistel network on the numbers
+// of the windows.
 #include "data/loader.h"
 
 #include <assert.h>
@@ -66,7 +67,8 @@ Loader *loader_create(const PathList *shards, size_t length, uint64_t seed, uint
         return NULL;
     }
     if (loader_windows(loader) == 0) {
-        error_set(error, "the data (%zu shards, the first %s) holds %" PRIu64 " tokens, but one window of length %zu needs %zu in one shard; "
+        error_set(error,
+                  "the data (%zu shards, the first %s) holds %" PRIu64 " tokens, but one window of length %zu needs %zu in one shard; "
                   "give more data or a smaller --seq-len", shards->count, shards->count > 0 ? shards->items[0] : "missing", loader->tokens,
                   length, length + 1);
         loader_free(loader);
@@ -99,8 +101,8 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-// The place of `index` in a permutation of 0 … n−1. A Feistel network permutes the numbers below the next power of four; what falls outside n is
-// sent through again, which ends since the cycle comes back to an index below n (fewer than four rounds on average).
+// The place of `index` in a permutation of 0 … n−1. A Feistel network permutes the numbers below the next power of four; what falls
+// outside n is sent through again, which ends since the cycle comes back to an index below n (fewer than four rounds on average).
 static uint64_t permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t epoch)
 {
     Rng rng;
@@ -145,7 +147,8 @@ static int check_tokens(const Loader *loader, const Shard *shard, uint64_t start
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || (loader->vocab_size > 0 && (size_t)tokens[i] >= loader->vocab_size)) {
             return error_set(error, "%s: token %" PRId32 " at offset %" PRIu64 " is outside the vocabulary of %zu; "
-                             "the shard was made with another tokenizer or is damaged", shard->path, tokens[i], start + i, loader->vocab_size);
+                             "the shard was made with another tokenizer or is damaged", shard->path, tokens[i], start + i,
+                                 loader->vocab_size);
         }
     }
     return 0;

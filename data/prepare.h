@@ -22,14 +22,16 @@ typedef struct PrepareOptions {
 
 void prepare_defaults(PrepareOptions *options);
 
-// Writes DIR/tokenizer.json, DIR/train_000000.bin ..., DIR/val_000000.bin (none when there is no validation data), and last DIR/prepare.json (what was asked, counts, hash of
-// inputs' names, sizes and times): a folder with prepare.json is complete. Each document begins with the token <|endoftext|>, as in llm.c's shards.
-// When the folder is complete and was made from the same inputs and options, nothing is done; made from others, it is refused. What an interrupted run left is made anew.
-// Returns 0, or -1 with `error` set.
+// Writes DIR/tokenizer.json, DIR/train_000000.bin ..., DIR/val_000000.bin (none when there is no validation data), and last
+// DIR/prepare.json (what was asked, counts, hash of inputs' names, sizes and times): a folder with prepare.json is complete. Each
+// document begins with the token <|endoftext|>, as in llm.c's shards. When the folder is complete and was made from the same inputs and
+// options, nothing is done; made from others, it is refused. What an interrupted run left is made anew. Returns 0, or -1 with `error`
+// set.
 int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error);
 
-// Adds the shards of one split, PREFIX "train" or "val", sorted by name: the .bin files of a folder with that word in their name ("train_000000.bin", "tiny_train.bin"), or the one
-// file itself when `folder` is such a file. None is no error. Returns 0, or -1 with `error` set (a folder that cannot be read, out of memory).
+// Adds the shards of one split, PREFIX "train" or "val", sorted by name: the .bin files of a folder with that word in their name
+// ("train_000000.bin", "tiny_train.bin"), or the one file itself when `folder` is such a file. None is no error. Returns 0, or -1 with
+// `error` set (a folder that cannot be read, out of memory).
 int prepare_list_shards(PathList *list, const char *folder, const char *prefix, Error *error);
 
 #endif

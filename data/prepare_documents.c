@@ -58,7 +58,8 @@ static void show_progress(Preparation *p, bool force)
     char done[32], total[32], documents[32], rate[32], left[32];
     double seconds = seconds_now() - p->started, read = (double)p->stats.bytes_read, all = (double)p->total_bytes;
     double speed = read / (seconds > 1e-3 ? seconds : 1e-3);
-    progress_show(&p->progress, force, "%s: %s of %s, %s documents, %s/s, %s left", p->what, format_bytes(done, read), format_bytes(total, all),
+    progress_show(&p->progress, force, "%s: %s of %s, %s documents, %s/s, %s left", p->what, format_bytes(done, read),
+                  format_bytes(total, all),
                   format_count(documents, (double)p->stats.documents), format_bytes(rate, speed),
                   format_duration(left, speed > 0 && all > read ? (all - read) / speed : 0));
 }
@@ -93,7 +94,8 @@ static int run_pass(Preparation *p, const char *what, BatchWork work, BatchDone 
     }
     if (result == 0 && p->stats.documents == 0) {
         result = error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); "
-                           "name files with text, and its key with --text-key", p->files->count, p->files->count > 0 ? p->files->items[0] : "missing",
+                           "name files with text, and its key with --text-key", p->files->count,
+                               p->files->count > 0 ? p->files->items[0] : "missing",
                            p->stats.skipped);
     }
     show_progress(p, result == 0);
@@ -129,7 +131,8 @@ static int train_tokenizer(Preparation *p, const char *path, Error *error)
     bpe_trainer_free(p->trainer);
     p->trainer = NULL;
     if (result == 0 && !p->options->quiet && tokenizer_vocab_size(p->tokenizer) < (size_t)p->options->vocab_size) {
-        fprintf(stderr, "note: the text gave only %zu of the %" PRId64 " ids asked for\n", tokenizer_vocab_size(p->tokenizer), p->options->vocab_size);
+        fprintf(stderr, "note: the text gave only %zu of the %" PRId64 " ids asked for\n", tokenizer_vocab_size(p->tokenizer),
+                p->options->vocab_size);
     }
     return result;
 }
@@ -157,7 +160,8 @@ static int make_tokenizer(Preparation *p, Error *error)
     int result = p->options->tokenizer_path != NULL ? copy_tokenizer(p, path, error) : train_tokenizer(p, path, error);
     free(path);
     if (result == 0 && tokenizer_end_of_text(p->tokenizer) < 0) {
-        result = error_set(error, "%s has no token <|endoftext|>, which separates documents; use a tokenizer that has it", p->options->tokenizer_path);
+        result = error_set(error, "%s has no token <|endoftext|>, which separates documents; use a tokenizer that has it",
+                           p->options->tokenizer_path);
     }
     return result;
 }
@@ -236,7 +240,8 @@ static int encode(Preparation *p, Error *error)
 
 static void print_row(const char *name, const PrepareCounts *counts)
 {
-    fprintf(stderr, "%-12s %12" PRIu64 " %15" PRIu64 " %14" PRIu64 " %12.3f %7" PRIu64 "\n", name, counts->documents, counts->bytes, counts->tokens,
+    fprintf(stderr, "%-12s %12" PRIu64 " %15" PRIu64 " %14" PRIu64 " %12.3f %7" PRIu64 "\n", name, counts->documents, counts->bytes,
+            counts->tokens,
             counts->tokens > 0 ? (double)counts->bytes / (double)counts->tokens : 0.0, counts->shards);
 }
 

@@ -57,7 +57,8 @@ cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Err
         return NULL;
     }
     cJSON *request = cJSON_CreateObject();
-    bool good = request != NULL && cJSON_AddNumberToObject(request, "files", (double)files->count) != NULL && add_hash(request, "inputs", inputs);
+    bool good = request != NULL && cJSON_AddNumberToObject(request, "files", (double)files->count) != NULL &&
+        add_hash(request, "inputs", inputs);
     if (good && options->tokenizer_path != NULL) {
         good = add_hash(request, "tokenizer", tokenizer);
     } else if (good) {
@@ -143,7 +144,8 @@ static int begin(const char *folder, const PathList *names, const PrepareOptions
     }
     for (size_t i = 0; i < names->count; i++) {
         if (is_own_shard(names->items[i], false)) {
-            return error_set(error, "%s holds the shard %s but no prepare.json, so it is unknown what it was made from: choose another --out folder "
+            return error_set(error,
+                             "%s holds the shard %s but no prepare.json, so it is unknown what it was made from: choose another --out folder "
                              "or remove its shards", folder, names->items[i]);
         }
     }
@@ -190,7 +192,8 @@ static int check_split(const char *folder, const char *prefix, const cJSON *json
         }
     }
     if (result == 0 && ((int64_t)list.count != shards || found != (uint64_t)tokens)) {
-        result = error_set(error, "prepare.json promises %" PRId64 " %s shards with %" PRId64 " tokens, found %zu with %" PRIu64, shards, prefix, tokens,
+        result = error_set(error, "prepare.json promises %" PRId64 " %s shards with %" PRId64 " tokens, found %zu with %" PRIu64, shards,
+                           prefix, tokens,
                            list.count, found);
     }
     path_list_free(&list);
@@ -213,8 +216,9 @@ static int check_complete(const char *folder, const char *json_path, const cJSON
         char differences[256] = "";
         name_differences(differences, sizeof differences, request, before);
         name_differences(differences, sizeof differences, before, request);
-        result = error_set(error, "%s was already prepared from other inputs or options (%s): choose another --out folder, or remove this one to prepare "
-                           "it again", folder, differences);
+        result = error_set(error,
+                           "%s was already prepared from other inputs or options (%s): choose another --out folder, or remove this one "
+                           "to prepare it again", folder, differences);
     } else if (!file_exists(tokenizer)) {
         result = error_set(error, "%s is missing: remove %s and prepare it again", tokenizer, folder);
     } else if (check_split(folder, "train", json, "train", error) != 0 || check_split(folder, "val", json, "validation", error) != 0) {

@@ -21,11 +21,13 @@ typedef struct PrepareResult {
     bool tail;   // validation is the tail of each document
 } PrepareResult;
 
-// What was asked, as a JSON object: equal for equal inputs (base names, sizes, times) and options that decide the output. NULL with `error` set.
+// What was asked, as a JSON object: equal for equal inputs (base names, sizes, times) and options that decide the output. NULL with
+// `error` set.
 cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Error *error);
 
-// Looks at the folder, which is made if it is missing. Sets *done when it is complete and was made by the same request. Otherwise it is made ready for writing:
-// what an interrupted run left is removed. Refused are a folder prepared by another request and one with shards or a tokenizer of unknown origin.
+// Looks at the folder, which is made if it is missing. Sets *done when it is complete and was made by the same request. Otherwise it is
+// made ready for writing: what an interrupted run left is removed. Refused are a folder prepared by another request and one with shards
+// or a tokenizer of unknown origin.
 int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, bool *done, Error *error);
 
 // Writes prepare.json: the folder is complete. Returns 0, or -1 with `error` set.

@@ -51,7 +51,8 @@ static int parse_header(Shard *shard, const unsigned char *header, uint64_t file
         }
     }
     if (form == NULL) {
-        return error_set(error, "%s is no token shard: it begins with %" PRIu32 ", expected 20240520 (uint16 tokens) or 20240801 (uint32 tokens); "
+        return error_set(error,
+                         "%s is no token shard: it begins with %" PRIu32 ", expected 20240520 (uint16 tokens) or 20240801 (uint32 tokens); "
                          "make shards with ./prepare", shard->path, magic);
     }
     if (version != form->version) {
@@ -63,7 +64,8 @@ static int parse_header(Shard *shard, const unsigned char *header, uint64_t file
     shard->tokenizer_hash = load_u32(header + 16);
     uint64_t held = (file_bytes - HEADER_BYTES) / form->width;
     if (shard->count != held || (file_bytes - HEADER_BYTES) % form->width != 0) {
-        return error_set(error, "%s: the header promises %" PRIu64 " tokens of %u bytes, but the file has %" PRIu64 " bytes behind its header of %d; "
+        return error_set(error,
+                         "%s: the header promises %" PRIu64 " tokens of %u bytes, but the file has %" PRIu64 " bytes behind its header of %d; "
                          "it is cut or damaged: copy or make it again", shard->path, shard->count, form->width, file_bytes - HEADER_BYTES,
                          (int)HEADER_BYTES);
     }

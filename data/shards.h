@@ -1,5 +1,5 @@
-// Token shards in the llm.c format: a header of 256 little-endian int32 (magic, version, count low, count high, tokenizer hash, zeros), then the tokens.
-// Magic 20240520 version 1: uint16 tokens. Magic 20240801 version 7: uint32 tokens.
+// Token shards in the llm.c format: a header of 256 little-endian int32 (magic, version, count low, count high, tokenizer hash, zeros),
+// then the tokens. Magic 20240520 version 1: uint16 tokens. Magic 20240801 version 7: uint32 tokens.
 #ifndef DATA_SHARDS_H
 #define DATA_SHARDS_H
 
@@ -21,15 +21,17 @@ typedef struct Shard {
 // Opens and checks header against file size (which must fit exactly). Returns 0, or -1 with `error` set and nothing to close.
 int shard_open(Shard *shard, const char *path, Error *error);
 void shard_close(Shard *shard);
-// Copies tokens [start, start + count) as int32; a uint32 token above 2^31 − 1 gives -1. The range must lie within the shard (asserted). The pages read are given
-// back, so resident memory does not grow with the data. Any number of threads may read one shard.
+// Copies tokens [start, start + count) as int32; a uint32 token above 2^31 − 1 gives -1. The range must lie within the shard (asserted).
+// The pages read are given back, so resident memory does not grow with the data. Any number of threads may read one shard.
 void shard_read(const Shard *shard, int32_t *out, uint64_t start, size_t count);
 
 // Writes shards: tokens are buffered and the file gets its name only when it is complete (atomic rename).
 typedef struct ShardWriter ShardWriter;
-// Files are DIR/PREFIX_000000.bin, _000001 ...; each holds at most `shard_tokens` (> 0) tokens (a document may be cut across shards). Width by vocab_size:
-// uint16 up to 65,536 ids. Nothing is created before the first token. Returns NULL with `error` set when out of memory.
-ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_t shard_tokens, size_t vocab_size, uint32_t tokenizer_hash, Error *error);
+// Files are DIR/PREFIX_000000.bin, _000001 ...; each holds at most `shard_tokens` (> 0) tokens (a document may be cut across shards).
+// Width by vocab_size: uint16 up to 65,536 ids. Nothing is created before the first token. Returns NULL with `error` set when out of
+// memory.
+ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_t shard_tokens, size_t vocab_size,
+                                 uint32_t tokenizer_hash, Error *error);
 // Returns 0, or -1 with `error` set (an id outside the vocabulary, a failed write): then only shard_writer_abort may follow.
 int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Error *error);
 // Completes the last shard and frees the writer (also on failure). No tokens at all: no file, *n_shards = 0.

@@ -19,9 +19,9 @@ typedef struct Split {
 } Split;
 
 // Chooses the rule. `fraction` of the documents in general. Where few documents would leave one side empty, the one with the least hash
-// becomes validation (with the greatest, training). Where that would take more than a tenth of the bytes (and twice the fraction), as with one or two
-// books, it is the tail of each document: `fraction` of its bytes, at least 16 kB or a tenth. Reads the corpus only as far as needed.
-// Returns 0, or -1 with `error` set (also when there is no document).
+// becomes validation (with the greatest, training). Where that would take more than a tenth of the bytes (and twice the fraction), as
+// with one or two books, it is the tail of each document: `fraction` of its bytes, at least 16 kB or a tenth. Reads the corpus only as
+// far as needed. Returns 0, or -1 with `error` set (also when there is no document).
 int split_choose(Split *split, const PathList *files, const CorpusOptions *options, double fraction, Error *error);
 
 // Cuts a document: bytes [0, result) are for training, the rest for validation.

@@ -71,10 +71,11 @@ int main(int argc, char **argv)
     int64_t documents = 5000, seed = 1;
     const char *out = NULL;
     ArgSpec specs[] = {
-        {.name = "documents", .short_name = 'n', .kind = ARG_SIZE, .target = &documents, .value = "N", .help = "number of stories", .min = 1,
-         .max = 1e12},
+        {.name = "documents", .short_name = 'n', .kind = ARG_SIZE, .target = &documents, .value = "N", .help = "number of stories",
+         .min = 1, .max = 1e12},
         {.name = "seed", .kind = ARG_SIZE, .target = &seed, .value = "N", .help = "same seed, same stories", .min = 0, .max = 9e18},
-        {.name = "out", .short_name = 'o', .kind = ARG_STRING, .target = &out, .value = "FILE", .help = "file to write (.jsonl); standard output if not given"},
+        {.name = "out", .short_name = 'o', .kind = ARG_STRING, .target = &out, .value = "FILE",
+         .help = "file to write (.jsonl); standard output if not given"},
     };
     ArgProgram program = {
         .name = "stories",

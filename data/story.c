@@ -1,5 +1,5 @@
-// Tells stories: chooses people and facts, then says sentences whose places it fills. The order of a story is the opening, the facts, a middle of
-// other things (as long as the story is to be), and an ending that needs the facts again.
+// Tells stories: chooses people and facts, then says sentences whose places it fills. The order of a story is the opening, the facts, a
+// middle of other things (as long as the story is to be), and an ending that needs the facts again.
 #include "data/story.h"
 
 #include <assert.h>
@@ -116,7 +116,8 @@ static const char *person_value(const Person *person, const char *key)
     } table[] = {
         {"name", person->name}, {"job", person->job}, {"trait", person->trait}, {"home", person->home}, {"giver", person->giver},
         {"he", person->woman ? "she" : "he"}, {"him", person->woman ? "her" : "him"}, {"his", person->woman ? "her" : "his"},
-        {"object", person->object}, {"hide", person->hide}, {"next_hide", person->next_hide}, {"room", person->room}, {"debt", person->debt},
+        {"object", person->object}, {"hide", person->hide}, {"next_hide", person->next_hide}, {"room", person->room},
+            {"debt", person->debt},
         {"animal", person->animal}, {"kind", person->kind}, {"pet", person->pet}, {"food", person->food}, {"fear", person->fear},
         {"dream", person->dream}, {"deed", person->deed}, {"did", person->did}, {"deadline", person->deadline},
         {"debt_reason", person->debt_reason}, {"love_reason", person->love_reason},
@@ -247,7 +248,8 @@ static void make_people(Teller *teller)
         make_hide(teller, person->hide, person->room);
         make_hide(teller, person->next_hide, person->next_room);
         // One draw a statement: the order in which arguments are evaluated differs between compilers.
-        const char *material = pick(teller, "material"), *fur = pick(teller, "fur"), *number = pick(teller, "number"), *goods = pick(teller, "goods");
+        const char *material = pick(teller, "material"), *fur = pick(teller, "fur"), *number = pick(teller, "number"),
+            *goods = pick(teller, "goods");
         snprintf(person->object, sizeof person->object, "%s %s", material, objects->items[object[p]]);
         snprintf(person->animal, sizeof person->animal, "%s %s", fur, person->kind);
         snprintf(person->debt, sizeof person->debt, "%s %s", number, goods);

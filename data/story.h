@@ -1,5 +1,5 @@
-// English stories for the quickstart corpus, made so that memory pays: what is said early about people (where a thing is hidden, who owes whom what, names of
-// animals, promises) is needed again many sentences later. Integers only: same seed and index, same bytes everywhere.
+// English stories for the quickstart corpus, made so that memory pays: what is said early about people (where a thing is hidden, who owes
+// whom what, names of animals, promises) is needed again many sentences later. Integers only: same seed and index, same bytes everywhere.
 #ifndef DATA_STORY_H
 #define DATA_STORY_H
 
@@ -9,7 +9,8 @@
 
 enum { STORY_BYTES = 16384, STORY_PEOPLE = 4, STORY_FACTS = 7, STORY_PHRASE = 96 };
 
-typedef enum StoryFactKind { FACT_OBJECT, FACT_DEBT, FACT_PROMISE, FACT_LOVE, FACT_PET, FACT_FOOD, FACT_FEAR, FACT_DREAM, FACT_KINDS } StoryFactKind;
+typedef enum StoryFactKind { FACT_OBJECT, FACT_DEBT, FACT_PROMISE, FACT_LOVE, FACT_PET, FACT_FOOD, FACT_FEAR, FACT_DREAM,
+                            FACT_KINDS } StoryFactKind;
 
 // A fact that is told early and asked for in the ending.
 typedef struct StoryFact {
@@ -32,7 +33,8 @@ typedef struct Story {
 // Tells story `index` of the corpus with this seed: 150 to 700 words, paragraphs separated by an empty line.
 void story_tell(Story *story, uint64_t seed, uint64_t index);
 
-// One list of words or sentences by its key; NULL when there is none. A sentence holds places to fill: {a.name} of the people a, b, c, or {bird} for one of a list.
+// One list of words or sentences by its key; NULL when there is none. A sentence holds places to fill: {a.name} of the people a, b, c, or
+// {bird} for one of a list.
 typedef struct StoryList {
     const char *key;
     const char *const *items;   // NULL behind the last

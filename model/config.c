@@ -32,7 +32,7 @@ static const ConfigKey config_keys[] = {
     {"n_slot", "n-slot", ARG_SIZE, AT(n_slot), 1, 1024, NULL, "N", "slots in a head's memory; d-head when that is derived"},
     {"conv_width", "conv-width", ARG_SIZE, AT(conv_width), 1, 16, NULL, "N", "taps of the causal convolutions"},
     {"mlp_hidden", "mlp-hidden", ARG_SIZE, AT(mlp_hidden), 0, 1 << 20, NULL, "N", "hidden width of the MLP, 0 for none"},
-    {"norm_eps", "norm-eps", ARG_REAL, AT(norm_eps), 1e-30, 0.1, NULL, "X", "added under the square roots of norms"},
+    {"norm_eps", "norm-eps", ARG_REAL, AT(norm_eps), 1e-30, 0.999999, NULL, "X", "added under the square roots of norms"},
     {"tie_embeddings", "tie-embeddings", ARG_SWITCH, AT(tie_embeddings), 0, 0, NULL, NULL, "use the embedding as output head"},
     {"mixer", "mixer", ARG_STRING, AT(mixer), 0, 0, mixers, "NAME", "what mixes tokens: lattice"},
     {"objective", "objective", ARG_STRING, AT(objective), 0, 0, objectives, "NAME", "what is learned: decode"},

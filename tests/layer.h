@@ -140,7 +140,7 @@ static inline void put_columns(double *out, size_t stride, const double *x, size
 }
 
 // Numbers of rows and sizes of a row that layers are tried on.
-static const size_t row_sizes[][2] = {{1, 1}, {3, 63}, {65, 65}, {200, 3}, {67, 200}, {3, 1000}, {1000, 17}};   // n, dim
+static const size_t row_sizes[][2] = {{1, 1}, {3, 63}, {65, 65}, {200, 3}, {130, 200}, {3, 1000}, {1000, 17}};   // n, dim
 enum { N_ROW_SIZES = sizeof row_sizes / sizeof row_sizes[0] };
 
 #endif

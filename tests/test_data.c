@@ -445,7 +445,8 @@ static void in_order_for_validation(void **state)
     const struct {
         uint64_t index;
         int32_t first;
-    } cases[] = {{0, 0}, {1, 16}, {61, 976}, {62, 1000}, {63, 1016}, {64, 1053}, {191, 1053 + 127 * 16}, {192, 3102}, {222, 3102 + 30 * 16}, {223, 0}};
+    } cases[] = {{0, 0}, {1, 16}, {61, 976}, {62, 1000}, {63, 1016}, {64, 1053}, {191, 1053 + 127 * 16}, {192, 3102},
+                 {222, 3102 + 30 * 16}, {223, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(loader_window_in_order(loader, tokens, targets, cases[i].index, &error), 0);
         assert_int_equal(tokens[0], cases[i].first);
@@ -514,7 +515,8 @@ static int see(void *context, uint64_t index, const char *text, size_t length, E
     return seen->count == seen->stop_at ? error_set(error, "stopped") : 0;
 }
 
-static int read_one(void **state, const char *name, const void *data, size_t size, const CorpusOptions *options, CorpusStats *stats, Seen *seen,
+static int read_one(void **state, const char *name, const void *data, size_t size, const CorpusOptions *options, CorpusStats *stats,
+                    Seen *seen,
                     Error *error)
 {
     PathList list = {0};
@@ -609,7 +611,8 @@ static void json_lines(void **state)
     assert_int_equal(seen.count, 0);
 
     options.text_key = "body";
-    assert_int_equal(read_one(state, "key.jsonl", "{\"text\":\"a\",\"body\":\"b\"}\n{\"text\":\"c\"}\n", 37, &options, &stats, &seen, &error), 0);
+    assert_int_equal(read_one(state, "key.jsonl", "{\"text\":\"a\",\"body\":\"b\"}\n{\"text\":\"c\"}\n", 37, &options, &stats, &seen,
+                              &error), 0);
     assert_int_equal(seen.count, 1);
     assert_document(&seen, 0, "b", 1);
     assert_int_equal(stats.skipped, 1);

@@ -314,7 +314,8 @@ static void few_documents_have_validation(void **state)
     make_file(state, "a.txt", book, sizeof book);
     make_file(state, "b.txt", book + 5, 50000);
     make_file(state, "same.txt", book, sizeof book);
-    // One book, two books, one book twice: the tails, of which training has nothing. At least a tenth here: 6,000 and 5,000 bytes, from a line's start.
+    // One book, two books, one book twice: the tails, of which training has nothing. At least a tenth here: 6,000 and 5,000 bytes, from a
+    // line's start.
     assert_prepared(PREPARE("one", &options, "a.txt"), &error);
     assert_prepared(PREPARE("two", &options, "a.txt", "b.txt"), &error);
     assert_prepared(PREPARE("same", &options, "a.txt", "same.txt"), &error);
@@ -517,7 +518,8 @@ static void lists_of_shards(void **state)
 {
     Error error;
     Fixture *fixture = *state;
-    const char *names[] = {"train_000001.bin", "train_000000.bin", "val_000000.bin", "tiny_shakespeare_val.bin", "fineweb-train-3.bin", "training_1.bin",
+    const char *names[] = {"train_000001.bin", "train_000000.bin", "val_000000.bin", "tiny_shakespeare_val.bin", "fineweb-train-3.bin",
+                           "training_1.bin",
                            "interval.bin", "train_000002.bin.tmp", "train.txt"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         make_file(state, names[i], "", 0);

@@ -1,9 +1,9 @@
 #!/bin/sh
 # ./prepare from outside: a small corpus with 1 and 2 threads gives the same bytes; exit codes; documents printed; stories written.
-# Usage: tests/test_prepare.sh [PREPARE [STORIES]]   (defaults: ./prepare build/stories)
+# Usage: tests/test_prepare.sh [PREPARE [STORIES]]
 set -eu
-prepare=${1:-./prepare}
-stories=${2:-build/stories}
+prepare=${1:-${PROGRAM_DIR:-./}prepare}
+stories=${2:-${BUILD:-build}/stories}
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_prepare_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 

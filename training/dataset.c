@@ -150,10 +150,10 @@ static char *prepare_into(const DatasetRequest *request, const char *name, const
 // Lists the shards of a prepared folder: the training split, and with `with_split` the validation split if it has one.
 static int list_prepared(Dataset *dataset, const char *folder, bool with_split, Error *error)
 {
-    if (prepare_list_shards(&dataset->train, folder, "train", error)) {
+    if (prepare_list_shards(&dataset->train, folder, "train", error) || (with_split && prepare_list_shards(&dataset->val, folder, "val", error))) {
         return -1;
     }
-    return with_split && folder_has(folder, "val_000000.bin") ? prepare_list_shards(&dataset->val, folder, "val", error) : 0;
+    return dataset->train.count > 0 ? 0 : error_set(error, "%s holds no training shards (train_*.bin): prepare the documents again", folder);
 }
 
 static int open_train(Dataset *dataset, const DatasetRequest *request, Error *error)
@@ -176,6 +176,18 @@ static int open_train(Dataset *dataset, const DatasetRequest *request, Error *er
     return failed ? -1 : 0;
 }
 
+// All of a folder that was prepared without a split is validation data.
+static int list_val(Dataset *dataset, const char *folder, Error *error)
+{
+    if (prepare_list_shards(&dataset->val, folder, "val", error)) {
+        return -1;
+    }
+    if (dataset->val.count == 0 && prepare_list_shards(&dataset->val, folder, "train", error)) {
+        return -1;
+    }
+    return dataset->val.count > 0 ? 0 : error_set(error, "--val %s holds no shards", folder);
+}
+
 static int open_val(Dataset *dataset, const DatasetRequest *request, Error *error)
 {
     const DataSource *source = request->val;
@@ -188,13 +200,13 @@ static int open_val(Dataset *dataset, const DatasetRequest *request, Error *erro
         return 0;
     }
     if (source->kind == DATA_PREPARED) {
-        return prepare_list_shards(&dataset->val, source->folder, folder_has(source->folder, "val_000000.bin") ? "val" : "train", error);
+        return list_val(dataset, source->folder, error);
     }
     if (dataset->tokenizer_path == NULL) {
         return error_set(error, "--val names documents, but the training shards come without a tokenizer: give --tokenizer FILE");
     }
     char *folder = prepare_into(request, "val_data", source, dataset->tokenizer_path, 0.0, error);
-    int failed = folder == NULL || prepare_list_shards(&dataset->val, folder, "train", error);
+    int failed = folder == NULL || list_val(dataset, folder, error);
     free(folder);
     return failed ? -1 : 0;
 }

@@ -59,12 +59,25 @@ static int distance_from_loss(const Tensor *tensor)
     return strncmp(tensor->name, "embed.", 6) == 0 ? 2 : 0;
 }
 
+// The sum of squares is quick but also overflows for large finite numbers: then each number is looked at.
+static bool is_finite(const Model *model, const float *x, size_t count)
+{
+    if (isfinite(model->kernels->sum_squares(x, count))) {
+        return true;
+    }
+    size_t i = 0;
+    while (i < count && isfinite(x[i])) {
+        i++;
+    }
+    return i == count;
+}
+
 const Tensor *arena_not_finite(const Model *model, const float *arena)
 {
     for (int distance = 0; distance <= 2; distance++) {
         for (size_t i = model->table.count; i-- > 0;) {
             const Tensor *tensor = &model->table.items[i];
-            if (distance_from_loss(tensor) == distance && !isfinite(model->kernels->sum_squares(arena + tensor->offset, tensor->count))) {
+            if (distance_from_loss(tensor) == distance && !is_finite(model, arena + tensor->offset, tensor->count)) {
                 return tensor;
             }
         }

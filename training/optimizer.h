@@ -27,7 +27,7 @@ void optimizer_free(Optimizer *optimizer);
 // One update of model->params from gradients [table.total], which count `grad_scale`-fold (clipping). Decay is decoupled: lr · weight_decay · p.
 void optimizer_step(Optimizer *optimizer, Model *model, const float *gradients, double grad_scale, double lr);
 
-// Sum of the squares of an arena [table.total], tensor by tensor in a fixed order. Not finite exactly if an element is not.
+// Sum of the squares of an arena [table.total], tensor by tensor in a fixed order. Not finite if an element is not, or is beyond 1e19.
 double arena_sum_squares(const Model *model, const float *arena);
 
 // The tensor with a NaN or an infinity in it that is nearest to the loss (head and last norm, then the layers from the last to the first, then the

@@ -116,7 +116,11 @@ static int skip_step(Trainer *trainer, StepResult *result, Error *error)
         return error_prefix(error, "step %" PRId64, trainer->step + 1);
     }
     const Tensor *tensor = arena_not_finite(&trainer->model, trainer->gradients);
-    snprintf(result->where, sizeof result->where, "%s%s", tensor != NULL ? "gradient of " : "loss", tensor != NULL ? tensor->name : "");
+    if (tensor != NULL) {
+        snprintf(result->where, sizeof result->where, "gradient of %s", tensor->name);
+    } else {
+        snprintf(result->where, sizeof result->where, "%s", isfinite(result->loss) ? "norm of the gradient" : "loss");
+    }
     result->skipped = true;
     if (++trainer->skipped_in_row >= TRAINER_MAX_SKIPPED) {
         return error_set(error, "step %" PRId64 ": %d steps in a row had a loss or gradient that is not finite, first in the %s; a lower --lr may help",

@@ -61,7 +61,7 @@ typedef struct StepResult {
     uint64_t targets;       // that counted
     bool clipped, spike;    // spike: the norm was over ten times its moving mean
     bool skipped;           // the weights are as before
-    char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared
+    char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared, or "loss" or "norm of the gradient"
 } StepResult;
 
 // One step from trainer->window on. A loss or gradient that is not finite skips the update. Returns 0; TRAINER_STOPPED with the trainer as before the

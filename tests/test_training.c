@@ -1,0 +1,801 @@
+// The parts of training/: schedule, optimizer, log, settings, the guarded step, and snapshots that go on with the same bits.
+//
+//     test_training                             runs the tests
+//     test_training --poison CHECKPOINT TENSOR  puts a NaN into a weight of a checkpoint, checksums and all (for test_train.sh)
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/checkpoint.h"
+#include "data/shards.h"
+#include "training/log.h"
+#include "training/optimizer.h"
+#include "training/schedule.h"
+#include "training/settings.h"
+#include "training/snapshot.h"
+#include "training/trainer.h"
+
+#define VOCAB 61
+#define SEQ_LEN 24
+
+static void assert_ok(int status, const Error *error)
+{
+    if (status != 0) {
+        fail_msg("%s", error->text);
+    }
+}
+
+static char *make_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    char template[512];
+    snprintf(template, sizeof template, "%s/test_training_XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(template));
+    return strdup(template);
+}
+
+static void remove_folder(char *folder)
+{
+    Error error;
+    assert_ok(folder_remove(folder, &error), &error);
+    free(folder);
+}
+
+// ---- schedule ----
+
+static void test_schedule(void **state)
+{
+    (void)state;
+    Schedule s = {.kind = SCHEDULE_COSINE, .lr = 1.0, .min_lr = 0.1, .warmup = 10, .steps = 110};
+    assert_float_equal(schedule_rate(&s, 0), 0.1, 1e-12);
+    assert_float_equal(schedule_rate(&s, 9), 1.0, 1e-12);
+    assert_float_equal(schedule_rate(&s, 10), 1.0, 1e-12);
+    assert_float_equal(schedule_rate(&s, 60), 0.55, 1e-12);
+    assert_float_equal(schedule_rate(&s, 35), 0.1 + 0.45 * (1.0 + sqrt(0.5)), 1e-12);
+    assert_float_equal(schedule_rate(&s, 110), 0.1, 1e-12);
+    assert_float_equal(schedule_rate(&s, 100000), 0.1, 1e-12);
+    s.kind = SCHEDULE_WSD;   // the last fifth of 110 steps: from step 88 on
+    assert_float_equal(schedule_rate(&s, 4), 0.5, 1e-12);
+    assert_float_equal(schedule_rate(&s, 88), 1.0, 1e-12);
+    assert_float_equal(schedule_rate(&s, 99), 0.55, 1e-12);
+    assert_float_equal(schedule_rate(&s, 110), 0.1, 1e-12);
+    s.kind = SCHEDULE_CONSTANT;
+    assert_float_equal(schedule_rate(&s, 109), 1.0, 1e-12);
+    s.warmup = 0;
+    assert_float_equal(schedule_rate(&s, 0), 1.0, 1e-12);
+    s = (Schedule){.kind = SCHEDULE_COSINE, .lr = 1.0, .min_lr = 0.0, .warmup = INT64_C(3000000000), .steps = INT64_C(10000000000)};
+    assert_float_equal(schedule_rate(&s, INT64_C(1500000000) - 1), 0.5, 1e-12);
+    assert_float_equal(schedule_rate(&s, INT64_C(6500000000)), 0.5, 1e-9);
+    Error error;
+    ScheduleKind kind;
+    assert_int_equal(schedule_kind(&kind, "wsd", &error), 0);
+    assert_int_equal(kind, SCHEDULE_WSD);
+    assert_int_equal(schedule_kind(&kind, "linear", &error), -1);
+    assert_non_null(strstr(error.text, "cosine"));
+}
+
+// ---- a tiny model ----
+
+static const Kernels *kernels(void)
+{
+    Error error;
+    const Kernels *found = kernels_select(&error);
+    assert_non_null(found);
+    return found;
+}
+
+static ModelConfig tiny_config(void)
+{
+    ModelConfig config;
+    Error error;
+    assert_ok(config_preset(&config, "nano", &error), &error);
+    config.vocab_size = VOCAB;
+    config.d_model = 32;
+    config.n_layer = 2;
+    config.n_head = 2;
+    config.d_head = config.n_slot = 16;
+    config.mlp_hidden = 48;
+    return config;
+}
+
+// Two shards with patterns in them, so that there is something to learn and a window can lie in either.
+static void make_shards(PathList *list, const char *folder)
+{
+    Error error;
+    ShardWriter *writer = shard_writer_create(folder, "train", 1500, VOCAB, 0, &error);
+    assert_non_null(writer);
+    Rng rng;
+    rng_seed(&rng, 5, 0);
+    int32_t ids[2600];
+    for (size_t i = 0; i < 2600; i++) {
+        ids[i] = i % 3 == 0 ? (int32_t)rng_below(&rng, VOCAB) : (ids[i - 1] * 2 + 1) % VOCAB;
+    }
+    assert_ok(shard_writer_add(writer, ids, 2600, &error), &error);
+    uint64_t total;
+    size_t n_shards;
+    assert_ok(shard_writer_close(writer, &total, &n_shards, &error), &error);
+    assert_int_equal(n_shards, 2);
+    char path[600];
+    for (size_t i = 0; i < n_shards; i++) {
+        snprintf(path, sizeof path, "%s/train_%06zu.bin", folder, i);
+        assert_ok(path_list_add(list, path, &error), &error);
+    }
+}
+
+typedef struct Fixture {
+    char *folder;
+    PathList shards;
+    Loader *loader;
+} Fixture;
+
+static int set_up(void **state)
+{
+    Fixture *fixture = calloc(1, sizeof *fixture);
+    fixture->folder = make_folder();
+    make_shards(&fixture->shards, fixture->folder);
+    Error error;
+    fixture->loader = loader_create(&fixture->shards, SEQ_LEN, 3, 0, VOCAB, &error);
+    assert_non_null(fixture->loader);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    Fixture *fixture = *state;
+    loader_free(fixture->loader);
+    path_list_free(&fixture->shards);
+    remove_folder(fixture->folder);
+    free(fixture);
+    return 0;
+}
+
+static TrainerOptions tiny_options(size_t micro_batch, size_t n_micro)
+{
+    return (TrainerOptions){.micro_batch = micro_batch, .n_micro = n_micro, .seq_len = SEQ_LEN, .weight_decay = 0.1, .clip = 1.0, .seed = 1,
+                            .schedule = {.kind = SCHEDULE_COSINE, .lr = 1e-2, .min_lr = 1e-3, .warmup = 2, .steps = 30}};
+}
+
+static void tiny_trainer(Trainer *trainer, const Fixture *fixture, size_t micro_batch, size_t n_micro)
+{
+    Error error;
+    Model model;
+    ModelConfig config = tiny_config();
+    TrainerOptions options = tiny_options(micro_batch, n_micro);
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    model_init(&model, 1, SEQ_LEN);
+    assert_ok(trainer_create(trainer, &model, &options, &error), &error);
+    trainer->train = trainer->val = fixture->loader;
+    trainer->eval_windows = 7;
+}
+
+static StepResult steps(Trainer *trainer, int count)
+{
+    Error error;
+    StepResult result = {0};
+    for (int i = 0; i < count; i++) {
+        assert_ok(trainer_step(trainer, &result, &error), &error);
+        assert_false(result.skipped);
+    }
+    return result;
+}
+
+static double relative_rms(const float *a, const float *b, size_t n)
+{
+    double difference = 0.0, size = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / size);
+}
+
+// ---- optimizer ----
+
+static void test_optimizer(void **state)
+{
+    (void)state;
+    Error error;
+    Model model;
+    Optimizer optimizer;
+    ModelConfig config = tiny_config();
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    model_init(&model, 1, SEQ_LEN);
+    size_t n = model.table.total;
+    assert_ok(optimizer_create(&optimizer, n, 0.1, &error), &error);
+    double *p = calloc(n, sizeof *p), *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v);
+    float *gradients = calloc(n, sizeof *gradients), *expected = calloc(n, sizeof *expected);
+    Rng rng;
+    rng_seed(&rng, 9, 0);
+    for (size_t i = 0; i < n; i++) {
+        p[i] = (double)model.params[i];
+    }
+    for (int step = 1; step <= 5; step++) {
+        double lr = 0.01 * step, scale = 0.5;
+        for (size_t i = 0; i < n; i++) {
+            gradients[i] = (float)rng_normal(&rng);
+        }
+        optimizer_step(&optimizer, &model, gradients, scale, lr);
+        for (size_t t = 0; t < model.table.count; t++) {
+            const Tensor *tensor = &model.table.items[t];
+            for (size_t i = tensor->offset; i < tensor->offset + tensor->count; i++) {
+                double g = (double)gradients[i] * scale;
+                m[i] = 0.9 * m[i] + 0.1 * g;
+                v[i] = 0.95 * v[i] + 0.05 * g * g;
+                double update = m[i] / (1.0 - pow(0.9, step)) / (sqrt(v[i] / (1.0 - pow(0.95, step))) + 1e-8);
+                p[i] -= lr * (update + (tensor->is_matrix ? 0.1 : 0.0) * p[i]);
+            }
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        expected[i] = (float)p[i];
+    }
+    for (size_t t = 0; t < model.table.count; t++) {
+        const Tensor *tensor = &model.table.items[t];
+        if (!(relative_rms(model.params + tensor->offset, expected + tensor->offset, tensor->count) < 1e-5)) {
+            fail_msg("%s differs from the plain formula", tensor->name);
+        }
+    }
+    assert_int_equal(optimizer.updates, 5);
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)gradients[i] * (double)gradients[i];
+    }
+    assert_true(fabs(arena_sum_squares(&model, gradients) / sum - 1.0) < 1e-5);
+    free(p);
+    free(m);
+    free(v);
+    free(gradients);
+    free(expected);
+    optimizer_free(&optimizer);
+    model_free(&model);
+}
+
+static void test_first_not_finite(void **state)
+{
+    (void)state;
+    Error error;
+    Model model;
+    ModelConfig config = tiny_config();
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    float *arena = calloc(model.table.total, sizeof *arena);
+    assert_null(arena_not_finite(&model, arena));
+    arena[tensor_find(&model.table, "embed.weight")->offset + 7] = NAN;
+    assert_string_equal(arena_not_finite(&model, arena)->name, "embed.weight");
+    arena[tensor_find(&model.table, "layers.0.mixer.o.weight")->offset] = -INFINITY;
+    assert_string_equal(arena_not_finite(&model, arena)->name, "layers.0.mixer.o.weight");
+    arena[tensor_find(&model.table, "layers.1.norm.weight")->offset] = NAN;
+    assert_string_equal(arena_not_finite(&model, arena)->name, "layers.1.norm.weight");
+    arena[tensor_find(&model.table, "norm.weight")->offset + 31] = NAN;
+    assert_string_equal(arena_not_finite(&model, arena)->name, "norm.weight");
+    free(arena);
+    model_free(&model);
+}
+
+// ---- log ----
+
+static int count_lines(const char *path, char **text)
+{
+    Error error;
+    size_t size;
+    *text = file_read(path, 1 << 20, &size, &error);
+    assert_non_null(*text);
+    int lines = 0;
+    for (size_t i = 0; i < size; i++) {
+        lines += (*text)[i] == '\n';
+    }
+    return lines;
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    Error error;
+    TrainLog log;
+    char *folder = make_folder(), *path = path_join(folder, "log.jsonl"), *text;
+    assert_ok(train_log_open(&log, folder, 0, &error), &error);
+    for (int step = 1; step <= 12; step++) {
+        LogRecord record = {.step = step, .tokens = UINT64_C(5000000000) * (uint64_t)step, .loss = step == 3 ? NAN : 2.5, .lr = 1e-3, .grad_norm = 0.5,
+                            .tokens_per_second = 100.0, .val_loss = step == 4 ? 2.25 : NAN, .skipped = step == 3 ? "gradient of norm.weight" : NULL};
+        assert_ok(train_log_write(&log, &record, &error), &error);
+    }
+    train_log_close(&log);
+    assert_int_equal(count_lines(path, &text), 12);
+    char *line = strtok(text, "\n");
+    for (int step = 1; step <= 12; step++, line = strtok(NULL, "\n")) {
+        cJSON *json = cJSON_Parse(line);
+        assert_non_null(json);
+        assert_true(cJSON_GetObjectItem(json, "step")->valueint == step);
+        assert_true(cJSON_GetObjectItem(json, "tokens")->valuedouble == 5e9 * step);
+        assert_true(cJSON_IsNull(cJSON_GetObjectItem(json, "loss")) == (step == 3));
+        assert_true(cJSON_HasObjectItem(json, "skipped") == (step == 3));
+        assert_true(cJSON_HasObjectItem(json, "val_loss") == (step == 4));
+        cJSON_Delete(json);
+    }
+    free(text);
+    // A crash tore the last line; the checkpoint is of step 7.
+    FILE *file = fopen(path, "a");
+    fputs("{\"step\":13,\"tok", file);
+    fclose(file);
+    assert_ok(train_log_open(&log, folder, 7, &error), &error);
+    LogRecord record = {.step = 8, .loss = 1.5, .val_loss = NAN};
+    assert_ok(train_log_write(&log, &record, &error), &error);
+    train_log_close(&log);
+    assert_int_equal(count_lines(path, &text), 8);
+    assert_non_null(strstr(text, "{\"step\":8,\"tokens\":0,\"loss\":1.5,"));
+    assert_null(strstr(text, "\"step\":9"));
+    free(text);
+    // The torn line is also cut when the checkpoint is newer than the log.
+    file = fopen(path, "a");
+    fputs("{\"step\":9,\"tok", file);
+    fclose(file);
+    assert_ok(train_log_open(&log, folder, 50, &error), &error);
+    train_log_close(&log);
+    assert_int_equal(count_lines(path, &text), 8);
+    assert_null(strstr(text, "\"step\":9"));
+    free(text);
+    free(path);
+    remove_folder(folder);
+}
+
+// ---- settings ----
+
+static TrainSettings *parse(int argc, const char *const *argv)
+{
+    TrainSettings *settings = malloc(sizeof *settings);
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    for (int i = 0; i < argc; i++) {
+        copy[i] = (char *)(uintptr_t)argv[i];
+    }
+    settings_init(settings);
+    settings_parse(settings, argc, copy);
+    return settings;
+}
+
+#define PARSE(...) parse((int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
+
+static void drop(TrainSettings *settings)
+{
+    free(settings->data - 1);
+    settings_free(settings);
+    free(settings);
+}
+
+static void test_settings_resolve(void **state)
+{
+    (void)state;
+    Error error;
+    RunSize size = {.params = 1100000, .windows = 1000};
+    TrainSettings *s = PARSE("train", "a.txt", "--out", "run");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_int_equal(s->batch_tokens, 8192);
+    assert_int_equal(s->micro_batch, 4);
+    assert_float_equal(s->lr, 3e-3, 1e-12);
+    assert_float_equal(s->min_lr, 3e-4, 1e-12);
+    assert_int_equal(s->steps, 500);   // four epochs of 1,024,000 tokens, which is less than 20 tokens a parameter
+    assert_int_equal(s->warmup, 50);
+    drop(s);
+    s = PARSE("train", "a.txt", "--out", "run", "--seq-len", "32", "--batch-tokens", "500", "--micro-batch=3", "--tokens", "10k", "--min-lr", "0", "--lr", "0.01");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_int_equal(s->batch_tokens, 576);   // six micro-batches of 96
+    assert_int_equal(s->steps, 18);
+    assert_true(s->min_lr == 0.0);
+    drop(s);
+    s = PARSE("train", "a.txt", "--out", "run", "--epochs", "2.5", "--batch-tokens", "10k");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_int_equal(s->batch_tokens, 12288);   // k is 1,024 here, rounded up to micro-batches of 4,096
+    assert_int_equal(s->steps, 209);
+    drop(s);
+    s = PARSE("train", "a.txt", "--out", "run", "--lr", "1e-4", "--min-lr", "1e-3");
+    assert_int_equal(settings_resolve(s, &size, &error), -1);
+    assert_non_null(strstr(error.text, "--min-lr"));
+    drop(s);
+    size = (RunSize){.params = 110000000, .windows = UINT64_C(40000000000)};   // more than 2^31 tokens everywhere
+    s = PARSE("train", "a.bin", "--out", "run", "--epochs", "1");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_int_equal(s->batch_tokens, 524288);
+    assert_int_equal(s->steps, INT64_C(40000000000) * 1024 / 524288);
+    assert_float_equal(s->lr, 6e-4, 1e-12);
+    drop(s);
+}
+
+static void test_settings_model(void **state)
+{
+    (void)state;
+    Error error;
+    ModelConfig config, checkpoint;
+    bool asked;
+    TrainSettings *s = PARSE("train", "a.txt", "--out", "run", "--preset", "9m", "--n-layer", "3", "--no-tie-embeddings");
+    assert_ok(settings_model(&config, &asked, s, &error), &error);
+    assert_int_equal(config.d_model, 256);
+    assert_int_equal(config.n_layer, 3);
+    assert_false(config.tie_embeddings);
+    assert_false(asked);
+    checkpoint = config;
+    checkpoint.vocab_size = 300;   // the tokenizer came out smaller
+    assert_ok(settings_same_model(s, &checkpoint, &error), &error);
+    checkpoint.mlp_hidden = 12;
+    assert_int_equal(settings_same_model(s, &checkpoint, &error), -1);
+    assert_non_null(strstr(error.text, "mlp_hidden is 12 in the checkpoint, 704 now"));
+    drop(s);
+    s = PARSE("train", "--out", "run", "--resume", "--n-layer", "3");
+    assert_ok(settings_same_model(s, &checkpoint, &error), &error);
+    drop(s);
+    s = PARSE("train", "--out", "run", "--resume", "--n-layer", "4");
+    assert_int_equal(settings_same_model(s, &checkpoint, &error), -1);
+    assert_non_null(strstr(error.text, "n_layer is 3 in the checkpoint, 4 now"));
+    drop(s);
+    s = PARSE("train", "a.txt", "--out", "run", "--vocab-size", "777");
+    assert_ok(settings_model(&config, &asked, s, &error), &error);
+    assert_true(asked);
+    assert_int_equal(config.vocab_size, 777);
+    drop(s);
+    s = PARSE("train", "a.txt", "--out", "run", "--preset", "nano", "--dtype", "bf16");
+    assert_int_equal(settings_check(s, &error), -1);
+    assert_non_null(strstr(error.text, "not in this version"));
+    drop(s);
+}
+
+static void test_settings_restore(void **state)
+{
+    (void)state;
+    Error error;
+    RunSize size = {.params = 1100000, .windows = 1000};
+    TrainSettings *s = PARSE("train", "a.txt", "--out", "run", "--steps", "40", "--lr", "0.00123456789", "--schedule", "wsd", "--val", "b.txt", "--seed", "9");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddItemToObject(json, "settings", settings_to_json(s));
+    char *text = json_to_text(json, true);
+    cJSON *read = cJSON_Parse(text);
+    drop(s);
+    s = PARSE("train", "--out", "elsewhere", "--resume", "--save-every", "7", "--steps", "60");
+    assert_ok(settings_restore(s, read, &error), &error);
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_int_equal(s->steps, 60);
+    assert_int_equal(s->save_every, 7);
+    assert_int_equal(s->warmup, 4);
+    assert_true(s->lr == 0.00123456789);
+    assert_true(s->min_lr == 0.00123456789 / 10.0);
+    assert_string_equal(s->schedule, "wsd");
+    assert_string_equal(s->val, "b.txt");
+    assert_string_equal(s->out, "elsewhere");
+    assert_int_equal(s->seed, 9);
+    drop(s);
+    s = PARSE("train", "--out", "run", "--resume", "--seq-len", "512");
+    assert_int_equal(settings_restore(s, read, &error), -1);
+    assert_non_null(strstr(error.text, "--seq-len cannot change"));
+    drop(s);
+    cJSON_ReplaceItemInObject(cJSON_GetObjectItem(read, "settings"), "micro_batch", cJSON_CreateNumber(-5e12));
+    s = PARSE("train", "--out", "run", "--resume");
+    assert_int_equal(settings_restore(s, read, &error), -1);
+    assert_non_null(strstr(error.text, "micro_batch"));
+    drop(s);
+    cJSON_Delete(read);
+    cJSON_Delete(json);
+    free(text);
+}
+
+// ---- the step ----
+
+static void test_learns(void **state)
+{
+    Trainer trainer;
+    tiny_trainer(&trainer, *state, 4, 1);
+    StepResult first = steps(&trainer, 1);
+    assert_true(fabs(first.loss - log(VOCAB)) < 0.1);
+    assert_int_equal(first.targets, 4 * SEQ_LEN);
+    StepResult last = steps(&trainer, 29);
+    assert_true(last.loss < first.loss - 0.3);
+    assert_int_equal(trainer.step, 30);
+    assert_int_equal(trainer.window, 120);
+    assert_int_equal(trainer.tokens_seen, 120 * SEQ_LEN);
+    trainer_free(&trainer);
+}
+
+// The mean over the batch does not depend on how it is cut into micro-batches.
+static void test_accumulation(void **state)
+{
+    Trainer whole, parts;
+    tiny_trainer(&whole, *state, 8, 1);
+    tiny_trainer(&parts, *state, 1, 8);
+    StepResult a = steps(&whole, 1), b = steps(&parts, 1);
+    assert_true(fabs(a.loss / b.loss - 1.0) < 1e-6);
+    assert_true(fabs(a.grad_norm / b.grad_norm - 1.0) < 1e-5);
+    assert_true(relative_rms(whole.gradients, parts.gradients, whole.model.table.total) < 1e-5);
+    double loss_a, loss_b;
+    Error error;
+    assert_ok(trainer_evaluate(&whole, &loss_a, &error), &error);
+    assert_ok(trainer_evaluate(&parts, &loss_b, &error), &error);
+    assert_true(fabs(loss_a / loss_b - 1.0) < 1e-3);
+    trainer_free(&whole);
+    trainer_free(&parts);
+}
+
+static void test_threads(void **state)
+{
+#ifdef _OPENMP
+    Trainer trainer[3];
+    int before = omp_get_max_threads(), counts[3] = {1, 2, 5};
+    for (int i = 0; i < 3; i++) {
+        omp_set_num_threads(counts[i]);
+        tiny_trainer(&trainer[i], *state, 3, 2);
+        steps(&trainer[i], 5);
+    }
+    omp_set_num_threads(before);
+    size_t bytes = trainer[0].model.table.total * sizeof(float);
+    for (int i = 1; i < 3; i++) {
+        assert_memory_equal(trainer[0].model.params, trainer[i].model.params, bytes);
+        assert_memory_equal(trainer[0].optimizer.v, trainer[i].optimizer.v, bytes);
+    }
+    for (int i = 0; i < 3; i++) {
+        trainer_free(&trainer[i]);
+    }
+#else
+    (void)state;
+    print_message("built without OpenMP: nothing to compare\n");
+#endif
+}
+
+static void test_clip_and_spike(void **state)
+{
+    Trainer trainer;
+    tiny_trainer(&trainer, *state, 2, 1);
+    trainer.clip = 1e-3;
+    StepResult result = steps(&trainer, 25);
+    assert_true(result.clipped);
+    assert_false(result.spike);
+    trainer.norm_average = result.grad_norm / 20.0;
+    result = steps(&trainer, 1);
+    assert_true(result.spike && result.clipped);
+    trainer.clip = 0.0;
+    assert_false(steps(&trainer, 1).clipped);
+    trainer_free(&trainer);
+}
+
+// Weights that are finite but overflow in the forward: nothing reaches them, and the tenth step in a row is the last.
+static void test_skips(void **state)
+{
+    Trainer trainer;
+    Error error;
+    StepResult result;
+    tiny_trainer(&trainer, *state, 2, 2);
+    steps(&trainer, 2);
+    float *norm = trainer.model.params + tensor_find(&trainer.model.table, "norm.weight")->offset;
+    float good = norm[0];
+    norm[0] = 3e38f;
+    size_t bytes = trainer.model.table.total * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, trainer.model.params, bytes);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(trainer_step(&trainer, &result, &error), &error);
+        assert_true(result.skipped);
+        assert_true(strncmp(result.where, "gradient of ", 12) == 0);
+    }
+    assert_memory_equal(before, trainer.model.params, bytes);
+    assert_int_equal(trainer.optimizer.updates, 2);
+    assert_int_equal(trainer.step, 5);
+    norm[0] = good;
+    steps(&trainer, 1);   // a good step ends the row
+    norm[0] = 3e38f;
+    for (int i = 0; i < TRAINER_MAX_SKIPPED - 1; i++) {
+        assert_ok(trainer_step(&trainer, &result, &error), &error);
+    }
+    assert_int_equal(trainer_step(&trainer, &result, &error), -1);
+    assert_non_null(strstr(error.text, "10 steps in a row"));
+    free(before);
+    trainer_free(&trainer);
+}
+
+static void test_nan_weight_is_named(void **state)
+{
+    Trainer trainer;
+    Error error;
+    StepResult result;
+    tiny_trainer(&trainer, *state, 2, 1);
+    steps(&trainer, 1);
+    assert_ok(trainer_check_weights(&trainer, &error), &error);
+    trainer.model.params[tensor_find(&trainer.model.table, "layers.1.mixer.k.weight")->offset + 3] = NAN;
+    assert_int_equal(trainer_step(&trainer, &result, &error), -1);
+    assert_non_null(strstr(error.text, "layers.1.mixer.k.weight"));
+    assert_non_null(strstr(error.text, "step 2"));
+    assert_int_equal(trainer_check_weights(&trainer, &error), -1);
+    trainer_free(&trainer);
+}
+
+static void test_stop_leaves_everything(void **state)
+{
+    Trainer trainer;
+    Error error;
+    StepResult result;
+    volatile sig_atomic_t stop = 1;
+    tiny_trainer(&trainer, *state, 2, 2);
+    steps(&trainer, 1);
+    trainer.stop = &stop;
+    assert_int_equal(trainer_step(&trainer, &result, &error), TRAINER_STOPPED);
+    double loss;
+    assert_int_equal(trainer_evaluate(&trainer, &loss, &error), TRAINER_STOPPED);
+    assert_int_equal(trainer.step, 1);
+    assert_int_equal(trainer.window, 4);
+    trainer_free(&trainer);
+}
+
+// ---- snapshots ----
+
+static void save_trainer(const Trainer *trainer, const TrainSettings *settings, const DataIdentity *data, const char *out)
+{
+    Error error;
+    cJSON *json = snapshot_to_json(trainer, settings, data);
+    assert_non_null(json);
+    const float *moments[] = {trainer->optimizer.m, trainer->optimizer.v};
+    CheckpointSource source = {.model = &trainer->model, .moments = moments, .moment_names = optimizer_moment_names, .n_moments = OPTIMIZER_MOMENTS,
+                               .trainer = json};
+    assert_ok(checkpoint_save(&source, out, trainer->step, &error), &error);
+    cJSON_Delete(json);
+}
+
+static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *out, const DataIdentity *data)
+{
+    Error error, note;
+    Model model;
+    char *folder = checkpoint_resolve(out, &note, &error);
+    assert_non_null(folder);
+    cJSON *json = checkpoint_load_trainer(folder, &error);
+    assert_non_null(json);
+    TrainerOptions options = tiny_options(3, 2);
+    assert_ok(checkpoint_load_model(&model, kernels(), folder, &error), &error);
+    assert_ok(trainer_create(trainer, &model, &options, &error), &error);
+    float *moments[] = {trainer->optimizer.m, trainer->optimizer.v};
+    assert_ok(snapshot_restore(trainer, json, &error), &error);
+    assert_ok(checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &trainer->model, folder, &error), &error);
+    assert_ok(snapshot_check_data(json, data, &error), &error);
+    DataIdentity other = *data;
+    other.tokens++;
+    assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+    other = *data;
+    other.tokenizer_hash++;
+    assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+    size_t count;
+    char **arguments = snapshot_arguments(&count, json, &error);
+    assert_int_equal(count, 2);
+    assert_string_equal(arguments[1], data->arguments[1]);
+    assert_true(snapshot_prepared(json));
+    trainer->train = fixture->loader;
+    free(arguments);
+    cJSON_Delete(json);
+    free(folder);
+}
+
+static void test_snapshot(void **state)
+{
+    Fixture *fixture = *state;
+    Trainer unbroken, before, after;
+    TrainSettings *settings = PARSE("train", "a", "b", "--out", "run");
+    DataIdentity data = {.arguments = settings->data, .n_arguments = 2, .prepared = true, .tokens = loader_tokens(fixture->loader),
+                         .windows = loader_windows(fixture->loader), .tokenizer_hash = UINT32_MAX - 1};
+    char *out = path_join(fixture->folder, "run");
+    tiny_trainer(&unbroken, fixture, 3, 2);
+    steps(&unbroken, 24);
+    rng_next(&unbroken.rng);
+    tiny_trainer(&before, fixture, 3, 2);
+    steps(&before, 11);
+    rng_next(&before.rng);
+    before.skipped_in_row = 2;
+    save_trainer(&before, settings, &data, out);
+    load_trainer(&after, fixture, out, &data);
+    assert_int_equal(after.step, 11);
+    assert_int_equal(after.optimizer.updates, 11);
+    assert_int_equal(after.skipped_in_row, 2);
+    steps(&after, 13);   // 144 windows in all: past the end of the first epoch
+    assert_true(after.window > loader_windows(fixture->loader));
+    size_t bytes = unbroken.model.table.total * sizeof(float);
+    assert_memory_equal(unbroken.model.params, after.model.params, bytes);
+    assert_memory_equal(unbroken.optimizer.m, after.optimizer.m, bytes);
+    assert_memory_equal(unbroken.optimizer.v, after.optimizer.v, bytes);
+    assert_memory_equal(&unbroken.rng, &after.rng, sizeof after.rng);
+    assert_true(unbroken.norm_average == after.norm_average);
+    assert_int_equal(unbroken.window, after.window);
+    assert_int_equal(unbroken.tokens_seen, after.tokens_seen);
+    trainer_free(&unbroken);
+    trainer_free(&before);
+    trainer_free(&after);
+    drop(settings);
+    free(out);
+}
+
+static void test_snapshot_refuses(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "{}",
+        "{\"format\":2,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
+        "{\"format\":1,\"step\":-1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
+        "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":2,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
+        "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\"]}",
+        "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"x\",\"4\"]}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        Error error = {""};
+        Trainer trainer = {0};
+        cJSON *json = cJSON_Parse(bad[i]);
+        assert_non_null(json);
+        assert_int_equal(snapshot_restore(&trainer, json, &error), -1);
+        assert_non_null(strstr(error.text, "trainer.json"));
+        cJSON_Delete(json);
+    }
+}
+
+// ---- poison ----
+
+static int poison(const char *folder, const char *name)
+{
+    Error error;
+    Model model;
+    const Kernels *found = kernels_select(&error);
+    cJSON *trainer = checkpoint_load_trainer(folder, &error);
+    int64_t step;
+    if (found == NULL || trainer == NULL || snapshot_step(&step, trainer, &error) || checkpoint_load_model(&model, found, folder, &error)) {
+        return args_fail(&error);
+    }
+    float *moments[] = {calloc(model.table.total, sizeof(float)), calloc(model.table.total, sizeof(float))};
+    const float *saved[] = {moments[0], moments[1]};
+    const Tensor *tensor = tensor_find(&model.table, name);
+    char *tokenizer = path_join(folder, "tokenizer.json");
+    if (tensor == NULL || checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &model, folder, &error)) {
+        return 1;
+    }
+    model.params[tensor->offset + tensor->count / 2] = NAN;
+    CheckpointSource source = {.model = &model, .tokenizer_path = tokenizer, .moments = saved, .moment_names = optimizer_moment_names,
+                               .n_moments = OPTIMIZER_MOMENTS, .trainer = trainer};
+    char *out = strndup(folder, (size_t)(path_base(folder) - folder));
+    int failed = checkpoint_save(&source, out, step, &error);
+    free(out);
+    free(tokenizer);
+    free(moments[0]);
+    free(moments[1]);
+    cJSON_Delete(trainer);
+    model_free(&model);
+    return failed ? args_fail(&error) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "--poison") == 0) {
+        return poison(argv[2], argv[3]);
+    }
+#ifdef _OPENMP
+    omp_set_num_threads(1);   // so small a model gains nothing from more
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_optimizer),
+        cmocka_unit_test(test_first_not_finite),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_settings_resolve),
+        cmocka_unit_test(test_settings_model),
+        cmocka_unit_test(test_settings_restore),
+        cmocka_unit_test_setup_teardown(test_learns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_accumulation, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_clip_and_spike, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_skips, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nan_weight_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stop_leaves_everything, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_snapshot, set_up, tear_down),
+        cmocka_unit_test(test_snapshot_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
