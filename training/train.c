@@ -391,8 +391,7 @@ static int train(Job *job, Error *error)
     Run run = {.trainer = &job->trainer, .settings = &job->settings, .data = &job->identity, .tokenizer = job->dataset.tokenizer,
                .tokenizer_path = job->tokenizer_copy, .flops_per_token = flops_per_token(&job->trainer.model),
                .peak = kernels_measure_peak(job->kernels), .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
-    char name[32];
-    fprintf(stderr, "peak        %sFLOP/s\n", format_count(name, run.peak));
+    fprintf(stderr, "peak        %.1f GFLOP/s\n", run.peak / 1e9);
     int status = run_loop(&run, error);
     if (status >= 0) {
         fprintf(stderr, "%s %s/step_%08" PRId64 "\n", status == 0 ? "done:" : "stopped and saved, --resume goes on:", job->settings.out, run.saved_step);

@@ -1,0 +1,200 @@
+#!/bin/sh
+# ./train from outside: runs that are killed, stopped and resumed give the bits of an unbroken one; bad inputs give one line and the right exit code.
+# Usage: tests/test_train.sh [TRAIN [PREPARE [STORIES]]]
+set -eu
+train=${1:-${PROGRAM_DIR:-./}train}
+prepare=${2:-${PROGRAM_DIR:-./}prepare}
+stories=${3:-${BUILD:-build}/stories}
+poison=${BUILD:-build}/tests/test_training
+work=$(mktemp -d "${TMPDIR:-/tmp}/test_train_XXXXXX")
+mounted=
+trap '[ -z "$mounted" ] || umount "$work/small"; rm -rf "$work"' EXIT INT TERM
+shape="--d-model 32 --n-layer 2 --n-head 2 --mlp-hidden 48 --seq-len 32 --batch-tokens 512 --threads 1"
+checks=0
+
+fail() {
+    echo "test_train.sh: FAILED: $1" >&2
+    exit 1
+}
+
+# expect CODE WORDS COMMAND...: the exit code; nothing on standard output; with WORDS exactly one line "error: ... WORDS ..." on standard error.
+expect() {
+    code=$1
+    words=$2
+    shift 2
+    got=0
+    "$@" >"$work/out" 2>"$work/err" || got=$?
+    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
+    [ ! -s "$work/out" ] || fail "something on standard output: $*"
+    if [ -n "$words" ]; then
+        grep -q "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
+        [ "$(grep -c '^error: ' "$work/err")" -eq 1 ] || fail "more than one error: $*"
+    fi
+    checks=$((checks + 1))
+}
+
+# says WORDS: the last command's standard error.
+says() {
+    grep -q "$1" "$work/err" || fail "\"$1\" is not said: $(cat "$work/err")"
+    checks=$((checks + 1))
+}
+
+# The log without what depends on the time of day.
+plain_log() { sed -e 's/"tokens_per_second":[^,]*,//' -e 's/,"time":[^}]*//' "$1/log.jsonl"; }
+
+# same A B STEP: the same weights, moments and log.
+same() {
+    for file in model.safetensors optimizer.safetensors; do
+        cmp "$work/$1/step_$3/$file" "$work/$2/step_$3/$file" || fail "$file of $1 and $2 differ"
+    done
+    plain_log "$work/$1" >"$work/log1"
+    plain_log "$work/$2" >"$work/log2"
+    cmp "$work/log1" "$work/log2" || fail "the logs of $1 and $2 differ"
+    checks=$((checks + 1))
+}
+
+# start_and_wait FILE COMMAND...: runs the command in the background until FILE is there; leaves its process in $running.
+start_and_wait() {
+    file=$1
+    shift
+    "$@" >"$work/out" 2>"$work/err" &
+    running=$!
+    tries=0
+    while [ ! -e "$file" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 3000 ] || fail "$file does not appear"
+        sleep 0.02
+    done
+}
+
+stop_with() {
+    kill "-$1" "$running"
+    got=0
+    wait "$running" || got=$?
+}
+
+mkdir "$work/docs"
+"$stories" --documents 250 --seed 3 --out "$work/docs/stories.jsonl"
+"$prepare" "$work/docs" --out "$work/data" --vocab-size 400 --val-fraction 0.05 --shard-tokens 5k --threads 1 2>"$work/err"
+[ -e "$work/data/train_000001.bin" ] || fail "the data has one shard only"
+
+# ---- the same bits ----
+steps=300
+go="$train $work/data $shape --steps $steps --save-every 20 --eval-every 50 --sample-every 100"
+expect 0 "" $go --out "$work/unbroken"
+[ "$(wc -l <"$work/unbroken/log.jsonl")" -eq $steps ] || fail "the log does not have $steps lines"
+[ "$(ls -d "$work"/unbroken/step_* | wc -l)" -eq 3 ] || fail "not the newest three checkpoints are kept"
+[ "$(grep -c val_loss "$work/unbroken/log.jsonl")" -eq 6 ] || fail "not six validations"
+says "sample at step 300"
+first=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$work/unbroken/log.jsonl")
+last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$work/unbroken/log.jsonl")
+awk "BEGIN { exit !($first > 5.8 && $first < 6.2 && $last < $first - 1.5) }" || fail "loss goes from $first to $last"
+
+start_and_wait "$work/killed/step_00000020" $go --out "$work/killed"
+stop_with KILL
+[ ! -e "$work/killed/step_00000300" ] || fail "the run was over before it could be killed"
+expect 0 "" "$train" --resume --out "$work/killed" --threads 1
+says "resume: from"
+same unbroken killed 00000300
+
+start_and_wait "$work/stopped/step_00000040" $go --out "$work/stopped"
+stop_with TERM
+[ "$got" -eq 143 ] || fail "exit code $got after SIGTERM"
+grep -q "stopped and saved" "$work/err" || fail "the stop is not told"
+start_and_wait "$work/stopped/step_00000080" $go --out "$work/stopped" --resume
+expect 1 "another process trains into" $go --out "$work/stopped" --resume
+stop_with INT
+[ "$got" -eq 130 ] || fail "exit code $got after SIGINT"
+expect 0 "" $go --out "$work/stopped" --resume
+same unbroken stopped 00000300
+
+expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two"
+expect 0 "" "$train" "$work/data" $shape --threads 1 --steps 12 --out "$work/one"
+same one two 00000012
+
+# ---- checkpoints ----
+expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
+expect 0 "" "$train" --resume --out "$work/one"
+says "all 12 steps are done"
+expect 1 "n_layer is 2 in the checkpoint, 3 now" "$train" --resume --out "$work/one" --n-layer 3 --steps 20
+expect 1 "seq-len cannot change" "$train" --resume --out "$work/one" --seq-len 64 --steps 20
+expect 1 "the data is not the one" "$train" "$work/data/train_000000.bin" --resume --out "$work/one" --steps 20
+expect 0 "" "$train" --resume --out "$work/one" --steps 20 --lr 0.001 --threads 1
+says "lr changes from 0.003 to 0.001"
+[ -e "$work/one/step_00000020" ] || fail "the run did not go on to step 20"
+printf x >>"$work/one/step_00000020/model.safetensors"
+expect 0 "" "$train" --resume --out "$work/one" --steps 16 --threads 1
+says "step_00000020 is damaged"
+[ -e "$work/one/step_00000016" ] || fail "the run did not go on from step 12"
+[ "$(wc -l <"$work/one/log.jsonl")" -eq 16 ] || fail "the log was not cut on resume"
+expect 1 "is a checkpoint" "$train" --resume --out "$work/one/step_00000016"
+if [ -x "$poison" ]; then
+    "$poison" --poison "$work/one/step_00000016" layers.1.mixer.k.weight
+    expect 1 "weight layers.1.mixer.k.weight holds a NaN" "$train" --resume --out "$work/one" --steps 30
+else
+    echo "skipped: a NaN in a checkpoint, because $poison is not built"
+fi
+
+# ---- data of every kind ----
+tiny="$shape --steps 2"
+expect 0 "" "$train" "$work/docs" $tiny --vocab-size 300 --out "$work/documents"
+[ -e "$work/documents/data/prepare.json" ] || fail "documents are not prepared into OUT/data"
+[ -e "$work/documents/step_00000002/tokenizer.json" ] || fail "the checkpoint holds no tokenizer"
+rm "$work/docs/stories.jsonl"
+expect 0 "" "$train" --resume --out "$work/documents" --steps 3
+"$stories" --documents 40 --seed 4 --out "$work/docs/stories.jsonl"
+expect 0 "" "$train" "$work/data/train_*.bin" $tiny --val "$work/docs" --out "$work/shards"
+printf 'once upon a time there was a small corpus; ' >"$work/little.txt"
+for i in 1 2 3 4 5 6; do cat "$work/little.txt" "$work/little.txt" >"$work/more.txt" && mv "$work/more.txt" "$work/little.txt"; done
+expect 0 "" "$train" "$work/little.txt" $tiny --out "$work/little"
+says "ids instead of 2048"
+expect 1 "already prepared\|made from" "$train" "$work/docs" $tiny --vocab-size 320 --out "$work/documents_again" --tokenizer "$work/none.json" || true
+cp "$work/data/train_000000.bin" "$work/alone.bin"
+expect 1 "need --tokenizer FILE" "$train" "$work/alone.bin" $tiny --out "$work/x"
+expect 0 "" "$train" "$work/alone.bin" $tiny --vocab-size 400 --out "$work/alone"
+
+# ---- bad inputs ----
+expect 2 "unknown flag" "$train" "$work/data" --out "$work/x" --frobnicate
+expect 2 "out DIR is missing" "$train" "$work/data"
+expect 2 "DATA is missing" "$train" --out "$work/x"
+expect 2 "give one" "$train" "$work/data" --out "$work/x" --steps 3 --epochs 1
+expect 2 "schedule" "$train" "$work/data" --out "$work/x" --schedule linear
+expect 1 "bf16 is not in this version" "$train" "$work/data" --out "$work/x" --dtype bf16
+expect 1 "muon is not in this version" "$train" "$work/data" --out "$work/x" --optimizer muon
+expect 1 "$work/none.txt" "$train" "$work/none.txt" --out "$work/x"
+mkdir "$work/empty"
+expect 1 "$work/empty" "$train" "$work/empty" --out "$work/x"
+expect 1 "not a kind of file" "$train" "$train" --out "$work/x"
+head -c 5000 "$train" >"$work/binary.txt"
+expect 1 "binary.txt" "$train" "$work/binary.txt" --out "$work/x"
+head -c 3001 "$work/alone.bin" >"$work/cut.bin"
+expect 1 "cut.bin" "$train" "$work/cut.bin" $tiny --vocab-size 400 --out "$work/x"
+expect 1 "outside the vocabulary" "$train" "$work/alone.bin" $tiny --vocab-size 100 --out "$work/x"
+expect 1 "another tokenizer" "$train" "$work/alone.bin" $tiny --tokenizer "$work/documents/tokenizer.json" --out "$work/x"
+expect 1 "has 400 ids, but vocab_size is 512" "$train" "$work/data" $tiny --vocab-size 512 --out "$work/x"
+expect 1 "mixed" "$train" "$work/alone.bin" "$work/little.txt" $tiny --out "$work/x"
+expect 1 "not divisible" "$train" "$work/data" --d-model 33 --n-head 2 --out "$work/x"
+expect 1 "seq-len" "$train" "$work/data" $shape --seq-len 100k --out "$work/x"
+expect 1 "preset" "$train" "$work/data" --preset 7b --out "$work/x"
+expect 1 "holds no checkpoint" "$train" --resume --out "$work/x"
+expect 1 "lower --micro-batch" "$train" "$work/data" --preset 110m --vocab-size 400 --seq-len 4k --micro-batch 1m --batch-tokens 1g --out "$work/x"
+expect 0 "" "$train" "$work/data" $tiny --resume --out "$work/anew"
+says "begins anew"
+got=0
+"$train" --help >"$work/out" 2>"$work/err" || got=$?
+[ "$got" -eq 0 ] && grep -q -- '--batch-tokens' "$work/out" || fail "--help"
+
+# ---- a full disk ----
+mkdir "$work/small"
+if mount -t tmpfs -o size=400k none "$work/small" 2>/dev/null; then
+    mounted=1
+    expect 1 "No space left" "$train" "$work/data" $shape --steps 60 --save-every 10 --keep 1 --out "$work/small/run"
+    says "warning: .*the run goes on"
+    [ "$(wc -l <"$work/small/run/log.jsonl")" -eq 60 ] || fail "the run did not go on with a full disk"
+    [ "$(ls "$work/small/run" | grep -c tmp)" -eq 0 ] || fail "half a checkpoint stays"
+    umount "$work/small"
+    mounted=
+else
+    echo "skipped: a full disk, because a small file system cannot be mounted here"
+fi
+echo "$checks checks"
