@@ -17,7 +17,8 @@
 #define MAX_CONTEXTS 64
 
 static const char STRIDE_TEXT[] = "the context: consecutive windows, each from the model's start state; the last, shorter window counts";
-static const char START_TEXT[] = "<|endoftext|> before each document; a document's closing <|endoftext|> is a target where another document follows";
+static const char START_TEXT[] =
+    "<|endoftext|> before each document; a document's closing <|endoftext|> is a target where another document follows";
 static const char POSITION_TEXT[] = "each document read once with carried state; <|endoftext|> is read at position 0 and is no target";
 
 typedef struct Options {
@@ -49,8 +50,9 @@ static void show_progress(void *context, uint64_t done, uint64_t total)
     Watch *watch = context;
     double seconds = seconds_now() - watch->start;
     char left[32];
-    progress_show(&watch->line, false, "%s: %.0f %% of %" PRIu64 " tokens, %.0f tokens/s, %s left", watch->what, 100.0 * (double)done / (double)total, total,
-                  (double)done / (seconds > 0.0 ? seconds : 1e-9), format_duration(left, seconds / (double)done * (double)(total - done)));
+    progress_show(&watch->line, false, "%s: %.0f %% of %" PRIu64 " tokens, %.0f tokens/s, %s left", watch->what,
+                  100.0 * (double)done / (double)total, total, (double)done / (seconds > 0.0 ? seconds : 1e-9),
+                  format_duration(left, seconds / (double)done * (double)(total - done)));
 }
 
 static int parse_contexts(Report *report, const char *text, Error *error)
@@ -125,13 +127,15 @@ static int score_all(Report *report, const Runtime *runtime, Error *error)
         snprintf(what, sizeof what, "context %zu", run[i]);
         watch.what = what;
         watch.start = seconds_now();
-        result = score_context(&report->scores[i], &runtime->model, runtime->tokenizer, &report->stream, run[i], show_progress, &watch, error);
+        result =
+            score_context(&report->scores[i], &runtime->model, runtime->tokenizer, &report->stream, run[i], show_progress, &watch, error);
         report->n_scores = i + 1;
     }
     if (result == 0 && report->by_position) {
         watch.what = "by position";
         watch.start = seconds_now();
-        result = score_positions(report->positions, &report->n_positions, &runtime->model, runtime->tokenizer, &report->stream, show_progress, &watch, error);
+        result = score_positions(report->positions, &report->n_positions, &runtime->model, runtime->tokenizer, &report->stream,
+                                 show_progress, &watch, error);
     }
     progress_break(&watch.line);
     return result;
@@ -140,7 +144,8 @@ static int score_all(Report *report, const Runtime *runtime, Error *error)
 static void print_report(const Report *report)
 {
     printf("model   %s\n", report->checkpoint);
-    printf("text    %" PRIu64 " documents, %zu tokens, %" PRIu64 " bytes", report->stream.documents, report->stream.count - 1, report->stream.bytes);
+    printf("text    %" PRIu64 " documents, %zu tokens, %" PRIu64 " bytes", report->stream.documents, report->stream.count - 1,
+           report->stream.bytes);
     if (report->stream.skipped > 0) {
         printf(", %" PRIu64 " unreadable or empty records skipped", report->stream.skipped);
     }
@@ -148,17 +153,18 @@ static void print_report(const Report *report)
     printf("%10s %10s %12s %10s %12s %10s\n", "context", "windows", "tokens", "loss", "perplexity", "bits/byte");
     for (size_t i = 0; i < report->n_scores; i++) {
         const Score *score = &report->scores[i];
-        printf("%10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10.5f %12.4f %10.5f\n", score->last, score->windows, score->tokens, score_loss(score),
-               score_perplexity(score), score_bits_per_byte(score));
+        printf("%10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10.5f %12.4f %10.5f\n", score->last, score->windows, score->tokens,
+               score_loss(score), score_perplexity(score), score_bits_per_byte(score));
     }
     if (!report->by_position) {
         return;
     }
-    printf("\nby position: %s\n\n%21s %10s %12s %10s %12s %10s\n", POSITION_TEXT, "position", "documents", "tokens", "loss", "perplexity", "bits/byte");
+    printf("\nby position: %s\n\n%21s %10s %12s %10s %12s %10s\n", POSITION_TEXT, "position", "documents", "tokens", "loss", "perplexity",
+           "bits/byte");
     for (size_t i = 0; i < report->n_positions; i++) {
         const Score *score = &report->positions[i];
-        printf("%10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10.5f %12.4f %10.5f\n", score->first, score->last, score->windows, score->tokens,
-               score_loss(score), score_perplexity(score), score_bits_per_byte(score));
+        printf("%10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10.5f %12.4f %10.5f\n", score->first, score->last, score->windows,
+               score->tokens, score_loss(score), score_perplexity(score), score_bits_per_byte(score));
     }
 }
 
@@ -171,10 +177,12 @@ static bool add_score(cJSON *list, const Score *score, bool position)
         cJSON_Delete(object);
         return false;
     }
-    bool ok = position ? cJSON_AddNumberToObject(object, "first", (double)score->first) != NULL && cJSON_AddNumberToObject(object, "last", (double)score->last) != NULL
+    bool ok = position ? cJSON_AddNumberToObject(object, "first", (double)score->first) != NULL &&
+                             cJSON_AddNumberToObject(object, "last", (double)score->last) != NULL
                        : cJSON_AddNumberToObject(object, "context", (double)score->last) != NULL;
     return ok && cJSON_AddNumberToObject(object, position ? "documents" : "windows", (double)score->windows) != NULL &&
-           cJSON_AddNumberToObject(object, "tokens", (double)score->tokens) != NULL && cJSON_AddNumberToObject(object, "bytes", (double)score->bytes) != NULL &&
+           cJSON_AddNumberToObject(object, "tokens", (double)score->tokens) != NULL &&
+           cJSON_AddNumberToObject(object, "bytes", (double)score->bytes) != NULL &&
            cJSON_AddNumberToObject(object, "loss", score_loss(score)) != NULL &&
            cJSON_AddNumberToObject(object, "perplexity", score_perplexity(score)) != NULL &&
            cJSON_AddNumberToObject(object, "bits_per_byte", score_bits_per_byte(score)) != NULL;
@@ -185,8 +193,8 @@ static bool fill_json(cJSON *root, const Report *report)
     bool ok = cJSON_AddStringToObject(root, "checkpoint", report->checkpoint) != NULL &&
               cJSON_AddNumberToObject(root, "documents", (double)report->stream.documents) != NULL &&
               cJSON_AddNumberToObject(root, "tokens", (double)(report->stream.count - 1)) != NULL &&
-              cJSON_AddNumberToObject(root, "bytes", (double)report->stream.bytes) != NULL && cJSON_AddStringToObject(root, "stride", STRIDE_TEXT) != NULL &&
-              cJSON_AddStringToObject(root, "start", START_TEXT) != NULL;
+              cJSON_AddNumberToObject(root, "bytes", (double)report->stream.bytes) != NULL &&
+              cJSON_AddStringToObject(root, "stride", STRIDE_TEXT) != NULL && cJSON_AddStringToObject(root, "start", START_TEXT) != NULL;
     cJSON *contexts = ok ? cJSON_AddArrayToObject(root, "contexts") : NULL;
     ok = contexts != NULL;
     for (size_t i = 0; i < report->n_scores && ok; i++) {
@@ -207,7 +215,8 @@ static bool fill_json(cJSON *root, const Report *report)
 static int write_json(const Report *report, const char *path, Error *error)
 {
     cJSON *root = cJSON_CreateObject();
-    int result = root != NULL && fill_json(root, report) ? json_write_file(path, root, true, error) : error_set(error, "out of memory while writing %s", path);
+    int result = root != NULL && fill_json(root, report) ? json_write_file(path, root, true, error)
+                                                         : error_set(error, "out of memory while writing %s", path);
     cJSON_Delete(root);
     return result;
 }
@@ -218,8 +227,8 @@ static void add_csv_rows(FILE *out, const char *kind, const Score *scores, size_
 {
     for (size_t i = 0; i < count; i++) {
         const Score *score = &scores[i];
-        fprintf(out, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9g,%.9g,", kind, score->first, score->last, score->windows, score->tokens,
-                score->bytes, score_loss(score), score_perplexity(score));
+        fprintf(out, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9g,%.9g,", kind, score->first, score->last,
+                score->windows, score->tokens, score->bytes, score_loss(score), score_perplexity(score));
         if (score->bytes > 0) {
             fprintf(out, "%.9g", score_bits_per_byte(score));
         }
@@ -262,7 +271,8 @@ static int write_plot(const Report *report, const char *path, Error *error)
     };
     char title[128];
     snprintf(title, sizeof title, "Perplexity, %s", path_base(report->checkpoint));
-    Plot plot = {title, report->by_position ? "context length, or position, in tokens" : "context length in tokens", "perplexity", series, report->by_position ? 2 : 1};
+    Plot plot = {title, report->by_position ? "context length, or position, in tokens" : "context length in tokens", "perplexity", series,
+                 report->by_position ? 2 : 1};
     return plot_write_png(&plot, path, error);
 }
 
@@ -287,14 +297,16 @@ static int evaluate(Report *report, const Options *options, char *const *argumen
     report->checkpoint = runtime.folder;
     int result = list_data(&files, arguments + 1, n_arguments - 1, error);
     if (result == 0) {
-        result = stream_read(&report->stream, &files, runtime.tokenizer, (size_t)runtime.model.config.vocab_size, (uint64_t)options->max_tokens, error);
+        result = stream_read(&report->stream, &files, runtime.tokenizer, (size_t)runtime.model.config.vocab_size,
+                             (uint64_t)options->max_tokens, error);
     }
     if (result == 0) {
         result = score_all(report, &runtime, error);
     }
     if (result == 0) {
         print_report(report);
-        result = fflush(stdout) == 0 && !ferror(stdout) ? write_files(report, options, error) : error_set(error, "cannot write to standard output");
+        result = fflush(stdout) == 0 && !ferror(stdout) ? write_files(report, options, error)
+                                                        : error_set(error, "cannot write to standard output");
     }
     stream_free(&report->stream);
     path_list_free(&files);
@@ -306,19 +318,24 @@ int main(int argc, char **argv)
 {
     Options options = {.contexts = "512,1k,2k,4k,8k,16k"};
     ArgSpec specs[] = {
-        {.name = "contexts", .kind = ARG_STRING, .target = &options.contexts, .value = "LIST", .help = "lengths of windows in tokens, k = 1024"},
-        {.name = "max-tokens", .kind = ARG_SIZE, .target = &options.max_tokens, .value = "N", .help = "score only the first N tokens of the text; 0 all", .min = 0, .max = 1e15},
-        {.name = "by-position", .kind = ARG_SWITCH, .target = &options.by_position, .help = "read each document once and score by position in it, too"},
+        {.name = "contexts", .kind = ARG_STRING, .target = &options.contexts, .value = "LIST",
+         .help = "lengths of windows in tokens, k = 1024"},
+        {.name = "max-tokens", .kind = ARG_SIZE, .target = &options.max_tokens, .value = "N",
+         .help = "score only the first N tokens of the text; 0 all", .min = 0, .max = 1e15},
+        {.name = "by-position", .kind = ARG_SWITCH, .target = &options.by_position,
+         .help = "read each document once and score by position in it, too"},
         {.name = "json", .kind = ARG_STRING, .target = &options.json, .value = "FILE", .help = "write all figures as JSON"},
         {.name = "csv", .kind = ARG_STRING, .target = &options.csv, .value = "FILE", .help = "write the table as CSV"},
-        {.name = "plot", .kind = ARG_STRING, .target = &options.plot, .value = "FILE.png", .help = "draw perplexity against context length"},
-        {.name = "threads", .kind = ARG_SIZE, .target = &options.threads, .value = "N", .help = "threads; 0 all cores", .min = 0, .max = 1024},
+        {.name = "plot", .kind = ARG_STRING, .target = &options.plot, .value = "FILE.png",
+         .help = "draw perplexity against context length"},
+        {.name = "threads", .kind = ARG_SIZE, .target = &options.threads, .value = "N",
+         .help = "threads; 0 all cores", .min = 0, .max = 1024},
     };
     ArgProgram program = {
         .name = "eval_ppl",
         .usage = "CKPT DATA... [flags]",
-        .description = "Perplexity and bits per byte of a trained model on a text. CKPT is a checkpoint folder, or the folder of a training run (its newest good\n"
-                       "checkpoint). DATA are documents (.txt, .jsonl) or token shards (.bin): files, folders or quoted globs.\n"
+        .description = "Perplexity and bits per byte of a trained model on a text. CKPT is a checkpoint folder, or the folder of a\n"
+                       "training run (its newest good checkpoint). DATA are documents (.txt, .jsonl) or token shards (.bin): files, folders or quoted globs.\n"
                        "The text is cut into consecutive windows; every context length scores the same tokens.\n"
                        "Example: ./eval_ppl runs/nano book.txt --contexts 512,1k,2k --by-position --plot ppl.png",
         .specs = specs,

@@ -1,7 +1,7 @@
 // ./generate: continues a prompt, or talks in a loop; saves and restores the memory.
 //
-// One Job holds all: the session (what the model remembers), a sampler and a text buffer for each sample. The text goes read_prompt -> feed -> decode;
-// decode keeps the session one step ahead, so that it can be saved, or fed the next line, at any point.
+// One Job holds all: the session (what the model remembers), a sampler and a text buffer for each sample. The text goes read_prompt -> feed
+// -> decode; decode keeps the session one step ahead, so that it can be saved, or fed the next line, at any point.
 
 #include <errno.h>
 #include <inttypes.h>
@@ -148,7 +148,8 @@ static size_t feed_tokens(Job *job, const int32_t *ids, size_t count)
         session_feed(job->session, ids + done, length);
         done += length;
         if (count > PROGRESS_TOKENS) {
-            progress_show(&progress, false, "prompt: %zu of %zu tokens, %.0f tokens/s", done, count, (double)done / (seconds_now() - start));
+            progress_show(&progress, false, "prompt: %zu of %zu tokens, %.0f tokens/s", done, count,
+                          (double)done / (seconds_now() - start));
         }
     }
     progress_break(&progress);
@@ -376,8 +377,8 @@ static int job_open(Job *job, const char *checkpoint, Error *error)
         return error_set(error, "out of memory for %zu samples", n);
     }
     for (; job->n_samples < n; job->n_samples++) {
-        if (sampler_create(&job->samplers[job->n_samples], &job->options.sampling, (size_t)job->runtime.model.config.vocab_size, (uint64_t)job->options.seed,
-                           job->n_samples, error) != 0) {
+        if (sampler_create(&job->samplers[job->n_samples], &job->options.sampling, (size_t)job->runtime.model.config.vocab_size,
+                           (uint64_t)job->options.seed, job->n_samples, error) != 0) {
             return -1;
         }
     }
@@ -460,26 +461,39 @@ int main(int argc, char **argv)
     SamplerOptions *sampling = &options->sampling;
     ArgSpec specs[] = {
         {.name = "prompt", .short_name = 'p', .kind = ARG_STRING, .target = &options->prompt, .value = "TEXT", .help = "text to continue"},
-        {.name = "file", .short_name = 'f', .kind = ARG_STRING, .target = &options->file, .value = "FILE", .help = "file with the text to continue (one newline at its end is dropped)"},
-        {.name = "tokens", .short_name = 'n', .kind = ARG_SIZE, .target = &options->n_tokens, .value = "N", .help = "most tokens to generate (a turn)", .min = 0, .max = 1e12},
-        {.name = "temperature", .kind = ARG_REAL, .target = &sampling->temperature, .value = "X", .help = "below 1 safer, above 1 wilder, 0 greedy", .min = 0, .max = 1000},
-        {.name = "top-k", .kind = ARG_SIZE, .target = &sampling->top_k, .value = "N", .help = "only the N likeliest tokens; 0 off", .min = 0, .max = 1e9},
-        {.name = "top-p", .kind = ARG_REAL, .target = &sampling->top_p, .value = "X", .help = "only the likeliest tokens that together reach X; 1 off", .min = 1e-9, .max = 1},
-        {.name = "min-p", .kind = ARG_REAL, .target = &sampling->min_p, .value = "X", .help = "only tokens at least X times as likely as the likeliest; 0 off", .min = 0, .max = 1},
-        {.name = "repeat-penalty", .kind = ARG_REAL, .target = &sampling->repeat_penalty, .value = "X", .help = "above 1: the last 64 tokens become less likely; 1 off", .min = 1e-3, .max = 1e3},
+        {.name = "file", .short_name = 'f', .kind = ARG_STRING, .target = &options->file, .value = "FILE",
+         .help = "file with the text to continue (one newline at its end is dropped)"},
+        {.name = "tokens", .short_name = 'n', .kind = ARG_SIZE, .target = &options->n_tokens, .value = "N",
+         .help = "most tokens to generate (a turn)", .min = 0, .max = 1e12},
+        {.name = "temperature", .kind = ARG_REAL, .target = &sampling->temperature, .value = "X",
+         .help = "below 1 safer, above 1 wilder, 0 greedy", .min = 0, .max = 1000},
+        {.name = "top-k", .kind = ARG_SIZE, .target = &sampling->top_k, .value = "N",
+         .help = "only the N likeliest tokens; 0 off", .min = 0, .max = 1e9},
+        {.name = "top-p", .kind = ARG_REAL, .target = &sampling->top_p, .value = "X",
+         .help = "only the likeliest tokens that together reach X; 1 off", .min = 1e-9, .max = 1},
+        {.name = "min-p", .kind = ARG_REAL, .target = &sampling->min_p, .value = "X",
+         .help = "only tokens at least X times as likely as the likeliest; 0 off", .min = 0, .max = 1},
+        {.name = "repeat-penalty", .kind = ARG_REAL, .target = &sampling->repeat_penalty, .value = "X",
+         .help = "above 1: the last 64 tokens become less likely; 1 off", .min = 1e-3, .max = 1e3},
         {.name = "greedy", .kind = ARG_SWITCH, .target = &options->greedy, .help = "always the likeliest token"},
         {.name = "seed", .kind = ARG_SIZE, .target = &options->seed, .value = "N", .help = "same seed, same text", .min = 0, .max = 9e15},
-        {.name = "num-samples", .kind = ARG_SIZE, .target = &options->n_samples, .value = "N", .help = "continuations to decode together, printed one after the other", .min = 1, .max = 4096},
-        {.name = "interactive", .short_name = 'i', .kind = ARG_SWITCH, .target = &options->interactive, .help = "read lines and continue each, keeping the memory"},
+        {.name = "num-samples", .kind = ARG_SIZE, .target = &options->n_samples, .value = "N",
+         .help = "continuations to decode together, printed one after the other", .min = 1, .max = 4096},
+        {.name = "interactive", .short_name = 'i', .kind = ARG_SWITCH, .target = &options->interactive,
+         .help = "read lines and continue each, keeping the memory"},
         {.name = "save-state", .kind = ARG_STRING, .target = &options->save_state, .value = "FILE", .help = "write the memory at the end"},
-        {.name = "load-state", .kind = ARG_STRING, .target = &options->load_state, .value = "FILE", .help = "go on from a saved memory; the prompt continues it"},
-        {.name = "dtype", .kind = ARG_STRING, .target = &options->dtype, .value = "f32", .help = "numbers of the weights (this version: f32)"},
-        {.name = "threads", .kind = ARG_SIZE, .target = &options->threads, .value = "N", .help = "threads; 0 all cores", .min = 0, .max = 1024},
+        {.name = "load-state", .kind = ARG_STRING, .target = &options->load_state, .value = "FILE",
+         .help = "go on from a saved memory; the prompt continues it"},
+        {.name = "dtype", .kind = ARG_STRING, .target = &options->dtype, .value = "f32",
+         .help = "numbers of the weights (this version: f32)"},
+        {.name = "threads", .kind = ARG_SIZE, .target = &options->threads, .value = "N",
+         .help = "threads; 0 all cores", .min = 0, .max = 1024},
     };
     ArgProgram program = {
         .name = "generate",
         .usage = "CKPT [-p TEXT | -f FILE | < FILE] [flags]",
-        .description = "Continues a prompt with a trained model. CKPT is a checkpoint folder, or the folder of a training run (its newest good checkpoint).\n"
+        .description = "Continues a prompt with a trained model. CKPT is a checkpoint folder, or the folder of a training run\n"
+                       "(its newest good checkpoint).\n"
                        "The continuation alone goes to standard output. Generation stops at the model's end of text or after -n tokens.\n"
                        "Example: ./generate runs/nano -p \"Once upon a time\" -n 100 --temperature 0.7 --top-p 0.9",
         .specs = specs,
@@ -497,11 +511,6 @@ int main(int argc, char **argv)
     Error error;
     int result = job_open(&job, argv[1], &error) == 0 ? job_run(&job, &error) : -1;
     job_close(&job);
-    if (result != 0 && stop_signal == 0) {
-        return args_fail(&error);
-    }
-    if (result != 0) {
-        args_fail(&error);
-    }
-    return stop_signal != 0 ? 128 + (int)stop_signal : 0;
+    int code = result != 0 ? args_fail(&error) : 0;
+    return stop_signal != 0 ? 128 + (int)stop_signal : code;
 }

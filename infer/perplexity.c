@@ -7,10 +7,10 @@
 #include "data/corpus.h"
 #include "data/shards.h"
 
-#define BATCH_TOKENS 4096      // tokens that go through the model at once
-#define PIECE_TOKENS 512       // longest piece of a window; longer ones go on with carried state
-#define FIRST_BUCKET 64        // positions in the first bucket
-#define SHARD_PIECE 65536      // tokens read from a shard at once
+#define BATCH_TOKENS 4096   // tokens that go through the model at once
+#define PIECE_TOKENS 512    // longest piece of a window; longer ones go on with carried state
+#define FIRST_BUCKET 64     // positions in the first bucket
+#define SHARD_PIECE 65536   // tokens read from a shard at once
 
 // ---- reading ----
 
@@ -96,8 +96,8 @@ static int read_documents(TokenStream *stream, const char *path, const Tokenizer
     return result;
 }
 
-static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece, const Tokenizer *tokenizer, size_t vocab_size, bool follows_shard,
-                        Error *error)
+static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece, const Tokenizer *tokenizer, size_t vocab_size,
+                        bool follows_shard, Error *error)
 {
     int32_t end_of_text = tokenizer_end_of_text(tokenizer);
     for (uint64_t start = 0; start < shard->count && !is_full(stream);) {
@@ -105,8 +105,10 @@ static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece,
         shard_read(shard, piece, start, count);
         for (size_t i = 0; i < count; i++) {
             if (piece[i] < 0 || (uint64_t)piece[i] >= vocab_size) {
-                return error_set(error, "%s: token %lld at place %llu is outside the model's vocabulary of %zu: the shard was made with another tokenizer", shard->path,
-                                 (long long)piece[i], (unsigned long long)(start + i), vocab_size);
+                return error_set(
+                    error,
+                    "%s: token %lld at place %llu is outside the model's vocabulary of %zu: the shard was made with another tokenizer",
+                    shard->path, (long long)piece[i], (unsigned long long)(start + i), vocab_size);
             }
         }
         if (start == 0 && !follows_shard && piece[0] != end_of_text && stream_append(stream, &end_of_text, 1, tokenizer, error) != 0) {
@@ -120,7 +122,8 @@ static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece,
     return 0;
 }
 
-static int read_shard(TokenStream *stream, const char *path, const Tokenizer *tokenizer, size_t vocab_size, bool follows_shard, Error *error)
+static int read_shard(TokenStream *stream, const char *path, const Tokenizer *tokenizer, size_t vocab_size, bool follows_shard,
+                      Error *error)
 {
     Shard shard;
     if (shard_open(&shard, path, error) != 0) {
@@ -128,7 +131,9 @@ static int read_shard(TokenStream *stream, const char *path, const Tokenizer *to
     }
     int result = 0;
     if (shard.tokenizer_hash != 0 && shard.tokenizer_hash != tokenizer_hash(tokenizer)) {
-        result = error_set(error, "%s: the shard was made with another tokenizer than the checkpoint's: evaluate the documents themselves, or shards made with its tokenizer.json",
+        result = error_set(error,
+                           "%s: the shard was made with another tokenizer than the checkpoint's: evaluate the documents themselves, or "
+                           "shards made with its tokenizer.json",
                            path);
     }
     int32_t *piece = NULL;
@@ -142,13 +147,15 @@ static int read_shard(TokenStream *stream, const char *path, const Tokenizer *to
     return result;
 }
 
-int stream_read(TokenStream *stream, const PathList *files, const Tokenizer *tokenizer, size_t vocab_size, uint64_t max_targets, Error *error)
+int stream_read(TokenStream *stream, const PathList *files, const Tokenizer *tokenizer, size_t vocab_size, uint64_t max_targets,
+                Error *error)
 {
     *stream = (TokenStream){.max_count = max_targets > 0 && max_targets < SIZE_MAX ? (size_t)max_targets + 1 : SIZE_MAX};
     bool follows_shard = false;
     for (size_t i = 0; i < files->count && !is_full(stream); i++) {
         const char *path = files->items[i];
-        int result = is_shard(path) ? read_shard(stream, path, tokenizer, vocab_size, follows_shard, error) : read_documents(stream, path, tokenizer, error);
+        int result = is_shard(path) ? read_shard(stream, path, tokenizer, vocab_size, follows_shard, error)
+                                    : read_documents(stream, path, tokenizer, error);
         if (result != 0) {
             stream_free(stream);
             return -1;
@@ -197,11 +204,11 @@ typedef struct Run {
     const Tokenizer *tokenizer;
     const TokenStream *stream;
     Workspace *workspace;
-    size_t batch, piece;          // what the workspace holds
-    float *states;                // [batch, state.total]
-    int32_t *tokens, *targets;    // [batch, piece]
-    float *losses;                // [batch, piece]
-    Score *scores;                // one, or the buckets
+    size_t batch, piece;         // what the workspace holds
+    float *states;               // [batch, state.total]
+    int32_t *tokens, *targets;   // [batch, piece]
+    float *losses;               // [batch, piece]
+    Score *scores;               // one, or the buckets
     bool by_position;
     uint64_t done, total;
     ScoreProgress progress;
@@ -286,7 +293,9 @@ static int run_group(Run *run, const Segment *segments, size_t count, Error *err
         model_forward(run->model, run->workspace, run->states, start, run->tokens, count, length);
         double sum = model_loss(run->losses, NULL, run->model, run->workspace, run->targets, 0.0f);
         if (!isfinite(sum)) {
-            return error_set(error, "the loss is not finite at token %zu of the text: the model's weights are damaged or its training went wrong", segments[0].begin + start);
+            return error_set(error,
+                             "the loss is not finite at token %zu of the text: the model's weights are damaged or its training went wrong",
+                             segments[0].begin + start);
         }
         for (size_t i = 0; i < count; i++) {
             for (size_t t = 0; t < length && start + t < segments[i].length; t++) {
@@ -318,8 +327,8 @@ static int run_segments(Run *run, Segment *segments, size_t count, Error *error)
     return result;
 }
 
-int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context, ScoreProgress progress,
-                  void *progress_context, Error *error)
+int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context,
+                  ScoreProgress progress, void *progress_context, Error *error)
 {
     size_t targets = stream->count - 1, count = targets / context + (targets % context != 0);
     Segment *segments = malloc(count * sizeof *segments);   // fits: there are no more than tokens
@@ -331,7 +340,12 @@ int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, 
         segments[i] = (Segment){begin, targets - begin < context ? targets - begin : context};
     }
     *score = (Score){.first = context, .last = context, .windows = count};
-    Run run = {.model = model, .tokenizer = tokenizer, .stream = stream, .scores = score, .progress = progress, .progress_context = progress_context};
+    Run run = {.model = model,
+               .tokenizer = tokenizer,
+               .stream = stream,
+               .scores = score,
+               .progress = progress,
+               .progress_context = progress_context};
     int result = run_segments(&run, segments, count, error);
     free(segments);
     return result;
@@ -354,8 +368,8 @@ static size_t find_documents(Segment *segments, const TokenStream *stream, int32
     return count;
 }
 
-int score_positions(Score *buckets, size_t *n_buckets, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, ScoreProgress progress,
-                    void *progress_context, Error *error)
+int score_positions(Score *buckets, size_t *n_buckets, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream,
+                    ScoreProgress progress, void *progress_context, Error *error)
 {
     Segment *segments = malloc((stream->documents + 1) * sizeof *segments);
     if (segments == NULL) {
@@ -379,7 +393,12 @@ int score_positions(Score *buckets, size_t *n_buckets, const Model *model, const
         buckets[b].first = b == 0 ? 0 : (uint64_t)FIRST_BUCKET << (b - 1);
         buckets[b].last = ((uint64_t)FIRST_BUCKET << b) - 1;
     }
-    Run run = {.model = model, .tokenizer = tokenizer, .stream = stream, .scores = buckets, .by_position = true, .progress = progress,
+    Run run = {.model = model,
+               .tokenizer = tokenizer,
+               .stream = stream,
+               .scores = buckets,
+               .by_position = true,
+               .progress = progress,
                .progress_context = progress_context};
     int result = run_segments(&run, segments, count, error);
     free(segments);

@@ -151,7 +151,10 @@ static int find_axes(Axes *axes, const Plot *plot)
     return 0;
 }
 
-static double place_x(const Axes *axes, double log_x) { return LEFT + (log_x - axes->x_min) / (axes->x_max - axes->x_min) * (RIGHT - LEFT); }
+static double place_x(const Axes *axes, double log_x)
+{
+    return LEFT + (log_x - axes->x_min) / (axes->x_max - axes->x_min) * (RIGHT - LEFT);
+}
 
 static double place_y(const Axes *axes, double y) { return BOTTOM - (y - axes->y_min) / (axes->y_max - axes->y_min) * (BOTTOM - TOP); }
 

@@ -18,7 +18,8 @@ typedef struct Plot {
     size_t n_series;
 } Plot;
 
-// Draws the chart, 1200 × 720 pixels, and writes it atomically. Returns 0, or -1 with `error` set (no point to draw, no memory, the file cannot be written).
+// Draws the chart, 1200 × 720 pixels, and writes it atomically. Returns 0, or -1 with `error` set (no point to draw, no memory, the file
+// cannot be written).
 int plot_write_png(const Plot *plot, const char *path, Error *error);
 
 #endif

@@ -40,8 +40,8 @@ static Tokenizer *load_tokenizer(const char *folder, const Model *model, Error *
     }
     free(path);
     if (tokenizer != NULL && tokenizer_vocab_size(tokenizer) > (size_t)model->config.vocab_size) {
-        error_set(error, "%s: the tokenizer has %zu tokens but the model only %lld: they do not belong together", folder, tokenizer_vocab_size(tokenizer),
-                  (long long)model->config.vocab_size);
+        error_set(error, "%s: the tokenizer has %zu tokens but the model only %lld: they do not belong together", folder,
+                  tokenizer_vocab_size(tokenizer), (long long)model->config.vocab_size);
         tokenizer_free(tokenizer);
         return NULL;
     }
@@ -77,7 +77,8 @@ int runtime_open(Runtime *runtime, const char *checkpoint, int64_t threads, Erro
         return -1;
     }
     char path[96], parameters[32];
-    fprintf(stderr, "%s; %s: %s parameters\n", kernels_describe(path, kernels), runtime->folder, format_count(parameters, (double)runtime->model.table.total));
+    fprintf(stderr, "%s; %s: %s parameters\n", kernels_describe(path, kernels), runtime->folder,
+            format_count(parameters, (double)runtime->model.table.total));
     return 0;
 }
 

@@ -69,7 +69,8 @@ static int fill_candidates(Sampler *sampler, const float *logits, Error *error)
     bool any = false;
     for (size_t i = 0; i < sampler->vocab_size; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY) {
-            return error_set(error, "the model's logit of token %zu is %s: the weights or the state are damaged", i, isnan(logits[i]) ? "NaN" : "infinite");
+            return error_set(error, "the model's logit of token %zu is %s: the weights or the state are damaged", i,
+                             isnan(logits[i]) ? "NaN" : "infinite");
         }
         any = any || logits[i] != -INFINITY;
         sampler->candidates[i] = (SamplerCandidate){logits[i], (int32_t)i};
@@ -88,7 +89,10 @@ static int fill_candidates(Sampler *sampler, const float *logits, Error *error)
     return 0;
 }
 
-static bool better(const SamplerCandidate *a, const SamplerCandidate *b) { return a->logit > b->logit || (a->logit == b->logit && a->id < b->id); }
+static bool better(const SamplerCandidate *a, const SamplerCandidate *b)
+{
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
 
 static void sift_down(SamplerCandidate *heap, size_t i, size_t count)
 {
@@ -106,7 +110,8 @@ static void sift_down(SamplerCandidate *heap, size_t i, size_t count)
     heap[i] = moving;
 }
 
-// Draws from candidates [first, first + count) in the order in which they stand, walking by `direction`; weights exp((logit − largest)/T), whose sum is `total`.
+// Draws from candidates [first, first + count) in the order in which they stand, walking by `direction`; weights exp((logit − largest)/T),
+// whose sum is `total`.
 static int32_t draw(Sampler *sampler, const SamplerCandidate *first, size_t count, int direction, double largest, double total)
 {
     double rest = rng_uniform(&sampler->rng) * total;
@@ -134,7 +139,8 @@ static int32_t sample_all(Sampler *sampler, double largest)
     return draw(sampler, sampler->candidates, sampler->vocab_size, 1, largest, total);
 }
 
-// The best candidates are taken from a heap one by one, for as long as the filters let them in: sorting the whole vocabulary would cost more than the model's last layer.
+// The best candidates are taken from a heap one by one, for as long as the filters let them in: sorting the whole vocabulary would cost
+// more than the model's last layer.
 static int32_t sample_filtered(Sampler *sampler)
 {
     const SamplerOptions *options = &sampler->options;

@@ -1,7 +1,8 @@
 // Chooses the next token from logits. Same options, seed and logits: same tokens.
 //
-// Order: repeat penalty on the logits, division by the temperature, then of the probabilities the top_k largest, then of those (renormalised) the fewest
-// that together reach top_p, then those of at least min_p times the largest; one is drawn from what is left. Equal logits go by the smaller id.
+// Order: repeat penalty on the logits, division by the temperature, then of the probabilities the top_k largest, then of those
+// (renormalised) the fewest that together reach top_p, then those of at least min_p times the largest; one is drawn from what is left.
+// Equal logits go by the smaller id.
 #ifndef INFER_SAMPLER_H
 #define INFER_SAMPLER_H
 
@@ -38,20 +39,23 @@ typedef struct Sampler {
 // Temperature 0.8, everything else off.
 void sampler_defaults(SamplerOptions *options);
 
-// Checks the options and allocates. `stream` separates samplers of one seed (sample 0, 1, ...). Returns 0, or -1 with `error` naming the option or nothing to free.
+// Checks the options and allocates. `stream` separates samplers of one seed (sample 0, 1, ...). Returns 0, or -1 with `error` naming the
+// option or nothing to free.
 int sampler_create(Sampler *sampler, const SamplerOptions *options, size_t vocab_size, uint64_t seed, uint64_t stream, Error *error);
 void sampler_free(Sampler *sampler);
 
 // Remembers a token of the prompt for the repeat penalty (sampler_sample does it by itself for those it returns).
 void sampler_accept(Sampler *sampler, int32_t token);
 
-// Draws a token from logits [vocab_size], which stay as they are. A NaN or +infinity among them, or no finite one, is an error that names the place.
-// Returns 0, or -1 with `error` set (the random numbers and the remembered tokens are then as before).
+// Draws a token from logits [vocab_size], which stay as they are. A NaN or +infinity among them, or no finite one, is an error that names
+// the place. Returns 0, or -1 with `error` set (the random numbers and the remembered tokens are then as before).
 int sampler_sample(Sampler *sampler, int32_t *token, const float *logits, Error *error);
 
-// Random state and remembered tokens as one line of text in a buffer to free, and back; NULL when out of memory. The options are not part of it.
+// Random state and remembered tokens as one line of text in a buffer to free, and back; NULL when out of memory. The options are not part
+// of it.
 char *sampler_to_text(const Sampler *sampler);
-// Returns 0, or -1 with `error` set and the sampler as before when the text is not one that sampler_to_text wrote, or names tokens outside the vocabulary.
+// Returns 0, or -1 with `error` set and the sampler as before when the text is not one that sampler_to_text wrote, or names tokens outside
+// the vocabulary.
 int sampler_from_text(Sampler *sampler, const char *text, Error *error);
 
 #endif

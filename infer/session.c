@@ -114,8 +114,8 @@ const float *session_logits(const Session *session, size_t sequence)
 }
 
 // Covers everything that decides how the text goes on, so that a flipped bit anywhere is seen.
-static uint64_t state_checksum(const char *hash, const char *position, const char *note, const float *states, size_t n_states, const float *logits,
-                               size_t n_logits)
+static uint64_t state_checksum(const char *hash, const char *position, const char *note, const float *states, size_t n_states,
+                               const float *logits, size_t n_logits)
 {
     uint64_t sum = XXH3_64bits_withSeed(hash, strlen(hash), 1);
     sum = XXH3_64bits_withSeed(position, strlen(position), sum);
@@ -180,7 +180,8 @@ int session_save(const Session *session, const char *path, const char *note, Err
     note = note != NULL ? note : "";
     snprintf(checksum, sizeof checksum, "%016" PRIx64,
              state_checksum(hash, position, note, session->states, model->state.total, session->logits, vocab));
-    const char *metadata[] = {"format", STATE_FORMAT, "version", STATE_VERSION, "model_hash", hash, "position", position, "checksum", checksum, "note", note, NULL};
+    const char *metadata[] = {"format", STATE_FORMAT, "version", STATE_VERSION, "model_hash", hash, "position",
+                              position, "checksum",   checksum,  "note",        note,         NULL};
     int result = write_state_file(path, tensors, count, metadata, error);
     free(tensors);
     return result;
@@ -209,11 +210,14 @@ static int check_metadata(const SafeFile *file, const Model *model, const char *
     const char *format = safetensors_metadata(file, "format"), *version = safetensors_metadata(file, "version");
     const char *hash = safetensors_metadata(file, "model_hash"), *place = safetensors_metadata(file, "position");
     if (format == NULL || strcmp(format, STATE_FORMAT) != 0) {
-        return error_set(error, "%s: not a state file (a safetensors file without format \"" STATE_FORMAT "\"): give one written by --save-state", file->path);
+        return error_set(error,
+                         "%s: not a state file (a safetensors file without format \"" STATE_FORMAT "\"): give one written by --save-state",
+                         file->path);
     }
     if (version == NULL || strcmp(version, STATE_VERSION) != 0) {
-        return error_set(error, "%s: state file of version %.20s, this program reads version " STATE_VERSION ": write it anew with --save-state", file->path,
-                         version != NULL ? version : "(none)");
+        return error_set(error,
+                         "%s: state file of version %.20s, this program reads version " STATE_VERSION ": write it anew with --save-state",
+                         file->path, version != NULL ? version : "(none)");
     }
     *note = safetensors_metadata(file, "note");
     if (hash == NULL || place == NULL || *note == NULL || safetensors_metadata(file, "checksum") == NULL) {
@@ -222,8 +226,10 @@ static int check_metadata(const SafeFile *file, const Model *model, const char *
     char expected[24];
     snprintf(expected, sizeof expected, "%016" PRIx64, checkpoint_model_hash(model));
     if (strcmp(hash, expected) != 0) {
-        return error_set(error, "%s: the state belongs to another model (model hash %.16s, this checkpoint has %s): load it with the checkpoint that wrote it",
-                         file->path, hash, expected);
+        return error_set(
+            error,
+            "%s: the state belongs to another model (model hash %.16s, this checkpoint has %s): load it with the checkpoint that wrote it",
+            file->path, hash, expected);
     }
     return parse_position(place, position, file->path, error);
 }
@@ -231,7 +237,8 @@ static int check_metadata(const SafeFile *file, const Model *model, const char *
 static int read_tensors(float *states, float *logits, const SafeFile *file, const Model *model, Error *error)
 {
     if (file->count != model->state.count + 1) {
-        return error_set(error, "%s: %zu tensors where this model's state has %zu: the file is damaged", file->path, file->count, model->state.count + 1);
+        return error_set(error, "%s: %zu tensors where this model's state has %zu: the file is damaged", file->path, file->count,
+                         model->state.count + 1);
     }
     for (size_t i = 0; i < model->state.count; i++) {
         const Tensor *tensor = &model->state.items[i];
@@ -246,7 +253,8 @@ static int read_tensors(float *states, float *logits, const SafeFile *file, cons
     const char *note = safetensors_metadata(file, "note");
     char expected[24];
     snprintf(expected, sizeof expected, "%016" PRIx64,
-             state_checksum(safetensors_metadata(file, "model_hash"), safetensors_metadata(file, "position"), note, states, model->state.total, logits, vocab));
+             state_checksum(safetensors_metadata(file, "model_hash"), safetensors_metadata(file, "position"), note, states,
+                            model->state.total, logits, vocab));
     if (strcmp(expected, safetensors_metadata(file, "checksum")) != 0) {
         return error_set(error, "%s: the checksum is wrong: the file was altered or damaged", file->path);
     }

@@ -128,7 +128,8 @@ static void training_merges_the_commonest_pair(void **state)
         for (size_t i = 0; i < p->n_merges; i++) {
             const Merge *a = &tokenizer->merges[i], *b = &p->merges[i];
             if (a->left != b->left || a->right != b->right || a->result != b->result) {
-                fail_msg("round %d: merge %zu is %d %d %d, expected %d %d %d", round, i, a->left, a->right, a->result, b->left, b->right, b->result);
+                fail_msg("round %d: merge %zu is %d %d %d, expected %d %d %d", round, i, a->left, a->right, a->result, b->left, b->right,
+                         b->result);
             }
         }
         assert_int_equal(tokenizer_vocab_size(tokenizer), p->n_tokens + 1);

@@ -1,4 +1,5 @@
-// Sessions, state files and perplexity on a small random model: one text read in every way gives the same numbers; other models' and altered files are refused.
+// Sessions, state files and perplexity on a small random model: one text read in every way gives the same numbers; other models' and
+// altered files are refused.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +25,8 @@
 #include "tokenizer/bpe_train.h"
 
 static const char TEXT[] = "One morning the fox went down to the river, and the river said: come in, come in! The fox did not. "
-                           "He sat on a stone in the sun and thought about the morning, the river and the hen. It was a very long morning; the sun went up and up. ";
+                           "He sat on a stone in the sun and thought about the morning, the river and the hen. It was a very long morning; "
+                           "the sun went up and up. ";
 
 typedef struct Fixture {
     Tokenizer *tokenizer;
@@ -76,7 +78,8 @@ static int set_up(void **state)
     assert_non_null(fixture->tokenizer);
     make_model(&fixture->model, tokenizer_vocab_size(fixture->tokenizer), 1);
     const char *temporary = getenv("TMPDIR");
-    snprintf(fixture->folder, sizeof fixture->folder, "%s/lattice-infer-XXXXXX", temporary != NULL && strlen(temporary) < 40 ? temporary : "/tmp");
+    snprintf(fixture->folder, sizeof fixture->folder, "%s/lattice-infer-XXXXXX",
+             temporary != NULL && strlen(temporary) < 40 ? temporary : "/tmp");
     assert_non_null(mkdtemp(fixture->folder));
     *state = fixture;
     return 0;

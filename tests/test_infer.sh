@@ -95,7 +95,8 @@ tokens=$(sed -n 's/^prompt: \([0-9]*\) tokens.*/\1/p' "$work/err")
 
 printf 'Once\n/save %s\n\n/reset\n/load %s\n\n/what\n/load %s\n/quit\nnot read\n' "$work/talk" "$work/talk" "$work/none" |
     "$generate" "$run" --interactive -n 6 >"$work/out" 2>"$work/err"
-[ "$(sed -n 2p "$work/out")" = "$(sed -n 3p "$work/out")" ] && [ "$(wc -l <"$work/out")" -eq 3 ] || fail "after /load another text comes: $(cat "$work/out")"
+[ "$(wc -l <"$work/out")" -eq 3 ] || fail "three turns are not three lines: $(cat "$work/out")"
+[ "$(sed -n 2p "$work/out")" = "$(sed -n 3p "$work/out")" ] || fail "after /load another text comes: $(cat "$work/out")"
 says err "/save FILE, /load FILE, /reset, /quit"
 says err "unknown command"
 says err "^error: cannot open .*none"

@@ -406,12 +406,16 @@ static void test_adamw(void **state)
     }
 }
 
-// Nothing to do is not an error, and nothing is touched.
+// Nothing to do is not an error, and nothing is touched; a product that is 0 deep is zero.
 static void test_empty(void **state)
 {
     (void)state;
     for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        float x = 3.0f;
+        float x = 3.0f, c[2] = {5.0f, 7.0f};
+        (*kernels)->gemm(c, 2, (MatrixView){&x, 1, 1}, (MatrixView){&x, 2, 1}, 1, 2, 0, true);
+        assert_true(c[0] == 5.0f && c[1] == 7.0f);
+        (*kernels)->gemm(c, 2, (MatrixView){&x, 1, 1}, (MatrixView){&x, 2, 1}, 1, 2, 0, false);
+        assert_true(c[0] == 0.0f && c[1] == 0.0f);
         (*kernels)->linear_forward(&x, NULL, NULL, 0, 5, 7);
         (*kernels)->rmsnorm_forward(&x, NULL, &x, 1e-6f, 0, 5);
         (*kernels)->swiglu_forward(&x, NULL, 0, 5);

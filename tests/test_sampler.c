@@ -196,7 +196,8 @@ static void options_out_of_range_are_refused(void **state)
 {
     (void)state;
     const SamplerOptions bad[] = {
-        {-0.1, 0, 1, 0, 1}, {NAN, 0, 1, 0, 1}, {1, -1, 1, 0, 1}, {1, 0, 0, 0, 1}, {1, 0, 1.1, 0, 1}, {1, 0, 1, -0.1, 1}, {1, 0, 1, 1.5, 1}, {1, 0, 1, 0, 0}, {1, 0, 1, 0, INFINITY},
+        {-0.1, 0, 1, 0, 1}, {NAN, 0, 1, 0, 1}, {1, -1, 1, 0, 1}, {1, 0, 0, 0, 1},        {1, 0, 1.1, 0, 1},
+        {1, 0, 1, -0.1, 1}, {1, 0, 1, 1.5, 1}, {1, 0, 1, 0, 0},  {1, 0, 1, 0, INFINITY},
     };
     Sampler sampler;
     Error error;
@@ -243,7 +244,18 @@ static void damaged_random_state_is_refused(void **state)
 {
     (void)state;
     const char *bad[] = {
-        "", "1 2 3", "1 2 3 4", "0 0 0 0 0", "1 2 3 4 2 5", "1 2 3 4 1 12", "1 2 3 4 1 -1", "1 2 3 4 65", "1 2 3 4 0 7", "1 2 3 4 99999999999999999999 1", "x 2 3 4 0", "1 2 3 4 1 5 ",
+        "",
+        "1 2 3",
+        "1 2 3 4",
+        "0 0 0 0 0",
+        "1 2 3 4 2 5",
+        "1 2 3 4 1 12",
+        "1 2 3 4 1 -1",
+        "1 2 3 4 65",
+        "1 2 3 4 0 7",
+        "1 2 3 4 99999999999999999999 1",
+        "x 2 3 4 0",
+        "1 2 3 4 1 5 ",
     };
     SamplerOptions options = plain();
     Sampler sampler = make(&options, 1);
@@ -298,7 +310,9 @@ static void chart_is_a_png_and_no_points_is_an_error(void **state)
     char *path = path_join(folder, "chart.png");
     double x[] = {512, 1024, 2048, 0}, y[] = {30, NAN, 20, 10};
     PlotSeries series[] = {{"na\xc3\xafve", x, y, 4}, {"nothing", x, y, 0}};
-    Plot plot = {"A title that is far longer than the chart is wide, to see whether it is cut at the edge of the canvas, instead of running out of it", "x", "y", series, 2};
+    Plot plot = {"A title that is far longer than the chart is wide, to see whether it is cut at the edge of the canvas, instead of "
+                 "running out of it",
+                 "x", "y", series, 2};
     Error error;
     assert_int_equal(plot_write_png(&plot, path, &error), 0);
     size_t size = 0;

@@ -1,105 +1,12 @@
-// tokenizer/: pre-tokens against PCRE2 with the whole pattern, merging against a plain loop, files, ids of the reference.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+// tokenizer/: pre-tokens against PCRE2 with the whole pattern, merging against a plain loop, ids of the reference.
 #include <time.h>
-#include <unistd.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "base/json.h"
-#include "base/file.h"
 #include "base/rng.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/bpe_internal.h"
-#include "tokenizer/bpe_train.h"
+#include "tests/tokenizer_help.h"
 #include "tokenizer/pretokenize.h"
-
-static char folder[256], file[300];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lattice-tokenizer-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(folder) == NULL) {
-        return -1;
-    }
-    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    Error error;
-    return folder_remove(folder, &error);
-}
-
-// ---- what the tests make ----
-
-static Tokenizer *train(const char *text, size_t vocab_size)
-{
-    Error error = {0};
-    BpeTrainer *trainer = bpe_trainer_create(&error);
-    assert_non_null(trainer);
-    assert_int_equal(bpe_trainer_add(trainer, 0, text, strlen(text), &error), 0);
-    Tokenizer *tokenizer = bpe_trainer_finish(trainer, vocab_size, &error);
-    assert_non_null(tokenizer);
-    bpe_trainer_free(trainer);
-    return tokenizer;
-}
-
-static cJSON *to_json(const Tokenizer *tokenizer)
-{
-    Error error = {0};
-    assert_int_equal(tokenizer_save(tokenizer, file, &error), 0);
-    cJSON *json = json_read_file(file, 1 << 28, &error);
-    assert_non_null(json);
-    return json;
-}
-
-static Tokenizer *load_json(const cJSON *json, Error *error)
-{
-    assert_int_equal(json_write_file(file, json, false, error), 0);
-    return tokenizer_load(file, error);
-}
-
-// A file of the 256 bytes, <|endoftext|> and no merges.
-static cJSON *bare_json(void)
-{
-    Tokenizer *bare = train("", BPE_TRAINER_MIN_VOCAB);
-    cJSON *json = to_json(bare);
-    tokenizer_free(bare);
-    return json;
-}
-
-static cJSON *at(cJSON *json, const char *first, const char *second)
-{
-    cJSON *item = cJSON_GetObjectItemCaseSensitive(json, first);
-    return second != NULL ? cJSON_GetObjectItemCaseSensitive(item, second) : item;
-}
-
-// Adds a merge of two tokens written in visible ASCII, and its result if the vocabulary has none.
-static void add_merge(cJSON *json, const char *left, const char *right)
-{
-    cJSON *vocab = at(json, "model", "vocab");
-    char text[512];
-    snprintf(text, sizeof text, "%s%s", left, right);
-    if (cJSON_GetObjectItemCaseSensitive(vocab, text) == NULL) {
-        cJSON_AddNumberToObject(vocab, text, cJSON_GetArraySize(vocab));
-    }
-    snprintf(text, sizeof text, "%s %s", left, right);
-    cJSON_AddItemToArray(at(json, "model", "merges"), cJSON_CreateString(text));
-}
 
 static TokenList encode(const Tokenizer *tokenizer, const char *text, size_t length, int specials)
 {
@@ -137,11 +44,6 @@ static void check_decodes(const Tokenizer *tokenizer, const TokenList *list, con
     assert_int_equal(done, length);
 }
 
-static const char prose[] =
-    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, it was the epoch of belief,\n"
-    "it was the epoch of incredulity, it was the season of Light, it was the season of Darkness, it was the spring of hope, it was the winter of\n"
-    "despair. We had everything before us, we had nothing before us; na\xC3\xAFve na\xC3\xAFve caf\xC3\xA9 caf\xC3\xA9 1859 1859 \xE2\x80\x94 \xE2\x80\x94\n";
-
 static size_t put_character(char *out, uint32_t code)
 {
     if (code < 0x80) {
@@ -159,9 +61,10 @@ static size_t put_character(char *out, uint32_t code)
 // Random text of up to `size` bytes: words, white space of all kinds, any characters, and with `broken` bytes that are no UTF-8.
 static size_t random_text(Rng *rng, char *out, size_t size, bool broken)
 {
-    static const uint32_t some[] = {' ', ' ', ' ', '\n', '\t', '\r', '\'', '\'', 's', 't', 'r', 'e', 'v', 'm', 'l', 'd', 'a', 'Z', '0', '9', '.', '<', 0, 0x1C, 0x7F,
-                                    0x85, 0xA0, 0x1680, 0x180E, 0x2003, 0x200B, 0x2028, 0x2029, 0x202F, 0x3000, 0xFEFF, 0xE9, 0x301, 0x4E2D, 0xBD, 0x664,
-                                    0x1F600, 0x1F3FD, 0x31350, 0x1E4F0, 0x10FFFF, 0x17F};
+    static const uint32_t some[] = {' ', ' ', ' ', '\n', '\t', '\r', '\'', '\'', 's', 't', 'r', 'e', 'v', 'm', 'l', 'd',
+                                    'a', 'Z', '0', '9', '.', '<', 0, 0x1C, 0x7F, 0x85, 0xA0, 0x1680, 0x180E, 0x2003, 0x200B,
+                                    0x2028, 0x2029, 0x202F, 0x3000, 0xFEFF, 0xE9, 0x301, 0x4E2D, 0xBD, 0x664, 0x1F600, 0x1F3FD,
+                                    0x31350, 0x1E4F0, 0x10FFFF, 0x17F};
     size_t length = 0;
     while (length + 4 <= size) {
         uint64_t kind = rng_below(rng, 16);
@@ -444,7 +347,7 @@ static void merging_follows_the_ranks(void **state)
 static void long_runs_are_quick(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)   // clang 14 does not say whether it sanitizes
     enum { SIZE = 1000000, SECONDS = 10 };
 #else
     enum { SIZE = 1000000, SECONDS = 1 };
@@ -521,207 +424,13 @@ static void added_tokens_are_found(void **state)
     cJSON_Delete(json);
 }
 
-// ---- files ----
-
-static void merges_are_read_in_both_forms(void **state)
-{
-    (void)state;
-    Error error = {0};
-    Tokenizer *tokenizer = train(prose, 310);
-    cJSON *json = to_json(tokenizer), *merges = at(json, "model", "merges"), *merge;
-    cJSON *lists = cJSON_CreateArray();
-    cJSON_ArrayForEach(merge, merges) {
-        char *space = strchr(merge->valuestring, ' ');
-        *space = 0;
-        const char *pair[2] = {merge->valuestring, space + 1};
-        cJSON_AddItemToArray(lists, cJSON_CreateStringArray(pair, 2));
-    }
-    cJSON_ReplaceItemInObjectCaseSensitive(at(json, "model", NULL), "merges", lists);
-    Tokenizer *other = load_json(json, &error);
-    if (other == NULL) {
-        fail_msg("%s", error.text);
-    }
-    assert_int_equal(tokenizer_hash(other), tokenizer_hash(tokenizer));
-    assert_int_equal(tokenizer_end_of_text(other), 309);
-    tokenizer_free(other);
-    tokenizer_free(tokenizer);
-    cJSON_Delete(json);
-}
-
-// The hash of a tokenizer with five tokens above the bytes, and of five possible merges those that `order` names, in its order.
-static uint32_t hash_of(const char *order)
-{
-    static const char *const pairs[][2] = {{"a", "b"}, {"b", "c"}, {"ab", "c"}, {"a", "bc"}, {"d", "e"}};
-    Error error = {0};
-    cJSON *json = bare_json();
-    for (size_t i = 0; i < 5; i++) {
-        add_merge(json, pairs[i][0], pairs[i][1]);
-    }
-    cJSON_ReplaceItemInObjectCaseSensitive(at(json, "model", NULL), "merges", cJSON_CreateArray());
-    for (; *order != 0; order++) {
-        add_merge(json, pairs[*order - '0'][0], pairs[*order - '0'][1]);
-    }
-    Tokenizer *tokenizer = load_json(json, &error);
-    assert_non_null(tokenizer);
-    assert_int_equal(tokenizer_vocab_size(tokenizer), 261);
-    uint32_t hash = tokenizer_hash(tokenizer);
-    tokenizer_free(tokenizer);
-    cJSON_Delete(json);
-    return hash;
-}
-
-static void hash_tells_every_merge(void **state)
-{
-    (void)state;
-    static const char *const orders[] = {"01234", "1234", "0234", "0134", "0124", "0123", "10234", "02134", "01324", "01243", "41230", ""};
-    enum { N = sizeof orders / sizeof *orders };
-    uint32_t hashes[N];
-    for (size_t i = 0; i < N; i++) {
-        hashes[i] = hash_of(orders[i]);
-        assert_int_not_equal(hashes[i], 0);
-        for (size_t k = 0; k < i; k++) {
-            assert_int_not_equal(hashes[i], hashes[k]);
-        }
-    }
-    assert_int_equal(hash_of(orders[0]), hashes[0]);
-}
-
-// Text with the first `from` replaced by `to`; a fresh buffer.
-static char *replace(const char *text, const char *from, const char *to)
-{
-    const char *place = strstr(text, from);
-    if (place == NULL) {
-        fail_msg("the file has no %s", from);
-    }
-    size_t size = strlen(text) + strlen(to) + 1;
-    char *out = malloc(size);
-    assert_non_null(out);
-    snprintf(out, size, "%.*s%s%s", (int)(place - text), text, to, place + strlen(from));
-    return out;
-}
-
-static void hostile_files_are_refused(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *from, *to, *message;
-    } cases[] = {
-        {"\"version\":\"1.0\"", "\"version\":\"2.0\"", "version"},
-        {"\"version\":\"1.0\"", "\"version\":\"1.0\",\"surprise\":1", "surprise"},
-        {"\"version\":\"1.0\"", "\"version\":\"1.0\",\"model\":{}", "\"model\" twice"},
-        {"\"truncation\":null", "\"truncation\":{}", "truncation"},
-        {"\"padding\":null", "\"padding\":{\"strategy\":\"BatchLongest\"}", "padding"},
-        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer"},
-        {"\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"", "pre_tokenizer"},
-        {"\"pre_tokenizer\":{", "\"x\":{", "\"x\""},
-        {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "add_prefix_space"},
-        {"\"add_prefix_space\":false,", "", "add_prefix_space"},
-        {"\"use_regex\":true", "\"use_regex\":false", "use_regex"},
-        {"\"use_regex\":true", "\"use_regex\":3", "use_regex"},
-        {"\"post_processor\":{\"type\":\"ByteLevel\"", "\"post_processor\":{\"type\":\"TemplateProcessing\"", "post_processor"},
-        {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"Fuse\"", "decoder"},
-        {"\"type\":\"BPE\"", "\"type\":\"WordPiece\"", "BPE"},
-        {"\"dropout\":null", "\"dropout\":0.1", "dropout"},
-        {"\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback"},
-        {"\"byte_fallback\":false", "\"ignore_merges\":true", "ignore_merges"},
-        {"\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"", "continuing_subword_prefix"},
-        {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix"},
-        {"\"fuse_unk\":false", "\"tricks\":false", "tricks"},
-        {"\"a\":97", "\"a\":98", "id 98"},
-        {"\"a\":97", "\"a\":-1", "\"a\""},
-        {"\"a\":97", "\"a\":4000000000", "\"a\""},
-        {"\"a\":97", "\"a\":1e400", "\"a\""},
-        {"\"a\":97", "\"a\":97.5", "\"a\""},
-        {"\"a\":97", "\"a\":\"97\"", "\"a\""},
-        {"\"a\":97", "\"b\":97", "\"b\" stands there twice"},
-        {"\"a\":97", "\"ab\":97", "byte 0x61"},
-        {"\"a\":97,", "", "whole number from 0 to 256"},
-        {"\"a\":97", "\"\xE4\xB8\xAD\":97", "alphabet"},
-        {"\"a\":97", "\"\xFF\":97", "alphabet"},
-        {"\"a\":97", "\"\":97", "empty"},
-        {"\"vocab\":{", "\"vocab\":[],\"x\":{", "\"x\""},
-        {"\"merges\":[", "\"merges\":[],\"x\":[", "\"x\""},
-        {"\"merges\":[\"x y\"]", "\"merges\":null", "merges"},
-        {"\"merges\":[\"x y\"]", "\"merges\":{}", "merges"},
-        {"\"merges\":[\"x y\"]", "\"merges\":[\"x y\",\"x y\"]", "merges[1]"},
-        {"\"merges\":[\"x y\"]", "\"merges\":[\"x y\",\"x z\"]", "\"xz\""},
-        {"\"merges\":[\"x y\"]", "\"merges\":[\"xx y\"]", "\"xx\""},
-        {"\"merges\":[\"x y\"]", "\"merges\":[\"xy\"]", "\"merges\"[0]"},
-        {"\"merges\":[\"x y\"]", "\"merges\":[\"x y \"]", "\"y \""},
-        {"\"merges\":[\"x y\"]", "\"merges\":[[\"x\",\"y\",\"x\"]]", "\"merges\"[0]"},
-        {"\"merges\":[\"x y\"]", "\"merges\":[[\"x\",1]]", "\"merges\"[0]"},
-        {"\"merges\":[\"x y\"]", "\"merges\":[7]", "\"merges\"[0]"},
-        {"\"id\":256", "\"id\":255", "\"id\""},
-        {"\"id\":256", "\"id\":99999999999", "\"id\""},
-        {"\"id\":256,", "", "\"id\""},
-        {"\"content\":\"<|endoftext|>\"", "\"content\":\"\"", "empty"},
-        {"\"content\":\"<|endoftext|>\"", "\"content\":\"\xC3\"", "UTF-8"},
-        {"\"content\":\"<|endoftext|>\"", "\"content\":\"<|eot|>\"", "\"added_tokens\"[0]"},
-        {"\"content\":\"<|endoftext|>\"", "\"content\":7", "content"},
-        {"{\"id\":256,\"content\":\"<|endoftext|>\"", "{\"id\":97,\"content\":\"a\"", "<|endoftext|>"},
-        {"{\"id\":256,\"content\":\"<|endoftext|>\"", "{\"id\":128,\"content\":\"\xC4\xA2\"", "at once"},
-        {"\"lstrip\":false", "\"lstrip\":true", "lstrip"},
-        {"\"single_word\":false", "\"single_word\":true", "single_word"},
-        {"\"special\":true", "\"special\":1", "special"},
-        {"\"added_tokens\":[", "\"added_tokens\":[{\"id\":256,\"content\":\"<|endoftext|>\"},", "twice"},
-        {"\"added_tokens\":[", "\"added_tokens\":[3,", "\"added_tokens\"[0]"},
-        {"\"added_tokens\":[", "\"added_tokens\":5,\"x\":[", "\"x\""},
-        {"}", "", "JSON"},
-    };
-    Error error = {0};
-    cJSON *json = bare_json();
-    add_merge(json, "x", "y");
-    char *text = cJSON_PrintUnformatted(json);
-    assert_int_equal(file_write_atomic(file, text, strlen(text), &error), 0);
-    Tokenizer *good = tokenizer_load(file, &error);
-    assert_non_null(good);
-    tokenizer_free(good);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *changed = replace(text, cases[i].from, cases[i].to);
-        assert_int_equal(file_write_atomic(file, changed, strlen(changed), &error), 0);
-        error.text[0] = 0;
-        if (tokenizer_load(file, &error) != NULL) {
-            fail_msg("%s in place of %s was not refused", cases[i].to, cases[i].from);
-        }
-        if (strstr(error.text, cases[i].message) == NULL || strstr(error.text, "tokenizer.json") == NULL) {
-            fail_msg("%s in place of %s: the message is: %s", cases[i].to, cases[i].from, error.text);
-        }
-        free(changed);
-    }
-    cJSON_free(text);
-    cJSON_Delete(json);
-}
-
-static void other_files_are_refused(void **state)
-{
-    (void)state;
-    Error error = {0};
-    enum { DEPTH = 200000 };
-    char *deep = malloc(DEPTH);
-    assert_non_null(deep);
-    memset(deep, '[', DEPTH);
-    static const char *const texts[] = {"", "{}", "[]", "null", "3", "\"text\"", "{\"version\":\"1.0\"}", "{\"model\":{\"vocab\":{},\"merges\":[]}}"};
-    for (size_t i = 0; i <= sizeof texts / sizeof *texts; i++) {
-        bool last = i == sizeof texts / sizeof *texts;
-        assert_int_equal(file_write_atomic(file, last ? deep : texts[i], last ? DEPTH : strlen(texts[i]), &error), 0);
-        error.text[0] = 0;
-        assert_null(tokenizer_load(file, &error));
-        assert_non_null(strstr(error.text, "tokenizer.json"));
-    }
-    free(deep);
-    assert_null(tokenizer_load("/nowhere/tokenizer.json", &error));
-    Tokenizer *tokenizer = train(prose, 300);
-    assert_int_equal(tokenizer_save(tokenizer, "/nowhere/tokenizer.json", &error), -1);
-    assert_non_null(strstr(error.text, "/nowhere/tokenizer.json"));
-    tokenizer_free(tokenizer);
-}
-
 // ---- the reference's ids ----
 
 static void ids_equal_the_reference(void **state)
 {
     (void)state;
-    static const char tokenizer_path[] = "../shared/tokenizers/gpt2/tokenizer.json", expected_path[] = "../shared/tokenizers/EXPECTED.json";
+    static const char tokenizer_path[] = "../shared/tokenizers/gpt2/tokenizer.json";
+    static const char expected_path[] = "../shared/tokenizers/EXPECTED.json";
     if (!file_exists(tokenizer_path) || !file_exists(expected_path)) {
         print_message("skipped: there are no %s and %s with ids of the reference\n", tokenizer_path, expected_path);
         skip();
@@ -734,7 +443,8 @@ static void ids_equal_the_reference(void **state)
     }
     assert_int_equal(tokenizer_vocab_size(tokenizer), 50257);
     assert_int_equal(tokenizer_end_of_text(tokenizer), 50256);
-    const cJSON *text = at(expected, "strings", NULL)->child, *ids = at(expected, "ids", "gpt2")->child, *plain = at(expected, "tiktoken_gpt2", NULL)->child;
+    const cJSON *text = at(expected, "strings", NULL)->child;
+    const cJSON *ids = at(expected, "ids", "gpt2")->child, *plain = at(expected, "tiktoken_gpt2", NULL)->child;
     size_t strings = 0;
     for (; text != NULL; text = text->next, ids = ids->next, plain = plain->next, strings++) {
         const cJSON *lists[2] = {plain, ids};   // without and with special tokens
@@ -764,8 +474,6 @@ int main(void)
         cmocka_unit_test(cuts_keep_the_pretokens),       cmocka_unit_test(ids_of_a_small_tokenizer),
         cmocka_unit_test(any_bytes_come_back),           cmocka_unit_test(merging_follows_the_ranks),
         cmocka_unit_test(long_runs_are_quick),           cmocka_unit_test(added_tokens_are_found),
-        cmocka_unit_test(merges_are_read_in_both_forms), cmocka_unit_test(hash_tells_every_merge),
-        cmocka_unit_test(hostile_files_are_refused),     cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(ids_equal_the_reference),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, make_folder, drop_folder);

@@ -529,7 +529,7 @@ static void test_threads(void **state)
 {
 #ifdef _OPENMP
     Trainer trainer[3];
-    int before = omp_get_max_threads(), counts[3] = {1, 2, 5};
+    int before = omp_get_max_threads(), counts[3] = {5, 2, 1};
     for (int i = 0; i < 3; i++) {
         omp_set_num_threads(counts[i]);
         tiny_trainer(&trainer[i], *state, 3, 2);

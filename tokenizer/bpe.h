@@ -33,8 +33,9 @@ typedef struct Encoder Encoder;
 Encoder *encoder_create(const Tokenizer *tokenizer, Error *error);
 void encoder_free(Encoder *encoder);
 
-// Appends the ids of text [length] to the list. With `specials`, the text of special tokens ("<|endoftext|>") becomes their id; without, it is plain text
-// (documents and prompts are only data). Returns 0, or -1 when out of memory.
+// Appends the ids of text [length] to the list. With `specials`, the text of special tokens ("<|endoftext|>") becomes their id;
+// without, it is plain text (documents and prompts are only data). Added tokens that the file does not call special always become their
+// id. Returns 0, or -1 with `error` set when out of memory or for a run of 2^31 bytes without a break.
 int encoder_encode(Encoder *encoder, TokenList *list, const char *text, size_t length, int specials, Error *error);
 
 #endif

@@ -1,5 +1,5 @@
-// Training: each slot counts distinct pre-tokens ("words" here); bpe_trainer_finish joins the counts and learns. All pairs of neighbours are
-// counted once; a merge then visits only the words that hold its pair and corrects the counts around each place. A count is the number of
+// Training: each slot counts distinct pre-tokens ("words" here); bpe_trainer_finish joins the counts and learns. All pairs of neighbours
+// are counted once; a merge then visits only the words that hold its pair and corrects the counts around each place. A count is the number of
 // places where two ids stand side by side, overlapping ones included, at every moment exactly.
 #include "tokenizer/bpe_train.h"
 
@@ -484,7 +484,8 @@ static Tokenizer *make_tokenizer(Learning *l, Error *error)
 Tokenizer *bpe_trainer_finish(BpeTrainer *trainer, size_t vocab_size, Error *error)
 {
     if (vocab_size < BPE_TRAINER_MIN_VOCAB || vocab_size > MAX_VOCAB) {
-        error_set(error, "a vocabulary of %zu tokens cannot be: it must hold the 256 bytes and " END_OF_TEXT ", and at most %d", vocab_size, MAX_VOCAB);
+        error_set(error, "a vocabulary of %zu tokens cannot be: it must hold the 256 bytes and " END_OF_TEXT ", and at most %d tokens",
+                  vocab_size, MAX_VOCAB);
         return NULL;
     }
     uint64_t total = 0;

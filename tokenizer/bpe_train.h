@@ -1,4 +1,5 @@
-// Training of byte-level BPE: counts pre-tokens (memory by distinct ones, 64-bit counts), then merges the commonest pair until the vocabulary is full.
+// Training of byte-level BPE: counts pre-tokens (memory by distinct ones, 64-bit counts), then merges the commonest pair until the
+// vocabulary is full.
 #ifndef TOKENIZER_BPE_TRAIN_H
 #define TOKENIZER_BPE_TRAIN_H
 

@@ -1,5 +1,5 @@
-// Encoding: added tokens are cut out, what lies between is cut into pre-tokens, and each pre-token is merged by rank. Text repeats itself, so
-// a cache remembers short pre-tokens whole. Merging is n² for short pre-tokens (no set-up) and n log n for long ones.
+// Encoding: added tokens are cut out, what lies between is cut into pre-tokens, and each pre-token is merged by rank. Text repeats itself,
+// so a cache remembers short pre-tokens whole. Merging is n² for short pre-tokens (no set-up) and n log n for long ones.
 #include <stdlib.h>
 #include <string.h>
 

@@ -114,7 +114,8 @@ static int encode(const Tokenizer *tokenizer, bool specials, Error *error)
 }
 
 // Parses a line that holds one id and nothing else. Returns the token's bytes, or NULL with `error` set.
-static const char *token_of_line(const Tokenizer *tokenizer, const char *line, size_t length, uint64_t number, size_t *token_length, Error *error)
+static const char *token_of_line(const Tokenizer *tokenizer, const char *line, size_t length, uint64_t number, size_t *token_length,
+                                 Error *error)
 {
     size_t digits = strspn(line, "0123456789");
     bool whole = digits > 0 && digits == length;
@@ -247,7 +248,8 @@ static Tokenizer *learn(Batch *batch, const PathList *files, const CorpusOptions
     return tokenizer;
 }
 
-static int train(char *const *documents, size_t n_documents, const CorpusOptions *options, size_t vocab_size, const char *out, int threads, Error *error)
+static int train(char *const *documents, size_t n_documents, const CorpusOptions *options, size_t vocab_size, const char *out, int threads,
+                 Error *error)
 {
     double start = seconds_now();
     PathList files = {0};
@@ -293,7 +295,7 @@ int main(int argc, char **argv)
         {"tokenizer", 0, ARG_STRING, &tokenizer_path, "FILE", "tokenizer.json to use", 0, 0, false, false},
         {"decode", 0, ARG_SWITCH, &decoding, NULL, "ids, one a line, to text", 0, 0, false, false},
         {"info", 0, ARG_SWITCH, &info, NULL, "say what the tokenizer file is", 0, 0, false, false},
-        {"specials", 0, ARG_SWITCH, &specials, NULL, "text of special tokens becomes their id; --no-specials: it is plain text", 0, 0, false, false},
+        {"specials", 0, ARG_SWITCH, &specials, NULL, "text of special tokens becomes their id (--no-specials: plain text)", 0, 0, false, false},
         {"train", 0, ARG_SWITCH, &training, NULL, "train a tokenizer on DOCS", 0, 0, false, false},
         {"vocab-size", 0, ARG_SIZE, &vocab_size, "N", "--train: ids in all", BPE_TRAINER_MIN_VOCAB, MAX_VOCAB, false, false},
         {"out", 0, ARG_STRING, &out, "FILE", "--train: file to write", 0, 0, false, false},
@@ -316,7 +318,8 @@ int main(int argc, char **argv)
         args_usage_error(&program, "--train needs documents and --out FILE, and goes without --tokenizer, --decode and --info");
     }
     if (!training && (tokenizer_path == NULL || n_documents > 0 || (decoding && info))) {
-        args_usage_error(&program, "give --tokenizer FILE with at most one of --decode and --info and text on standard input, or --train DOCS... --out FILE");
+        args_usage_error(&program, "give --tokenizer FILE with at most one of --decode and --info (text comes from standard input), or "
+                                   "--train DOCS... --out FILE");
     }
     Error error = {0};
     if (training) {

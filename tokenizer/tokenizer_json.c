@@ -199,8 +199,8 @@ static int read_vocab(Loading *l, const cJSON *vocab, size_t n_added, Error *err
     cJSON_ArrayForEach(item, vocab) {
         double number = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(number >= 0 && number < (double)l->n_vocab) || number != (double)(size_t)number) {
-            return error_set(error, "\"model\": \"vocab\": the id of \"%.100s\" must be a whole number from 0 to %zu, each once", item->string,
-                             l->n_vocab - 1);
+            return error_set(error, "\"model\": \"vocab\": the id of \"%.100s\" must be a whole number from 0 to %zu, each once",
+                             item->string, l->n_vocab - 1);
         }
         size_t id = (size_t)number;
         if (l->name_of[id] != NULL) {
@@ -261,8 +261,8 @@ static int read_added_token(Loading *l, const cJSON *item, Error *error)
         l->is_text[entry->value] = true;
     }
     if (entry->value != (uint64_t)id) {
-        return error_set(error, "\"id\" is %lld, but \"%.100s\" has the id %llu (those that are not in the vocabulary follow it without holes)",
-                         (long long)id, content, (unsigned long long)entry->value);
+        return error_set(error, "\"id\" is %lld, but \"%.100s\" has the id %llu (tokens that are not in the vocabulary follow it without "
+                         "holes)", (long long)id, content, (unsigned long long)entry->value);
     }
     added->id = (int32_t)id;
     for (size_t i = 0; i < t->n_added; i++) {
@@ -328,7 +328,8 @@ static int decode_tokens(Loading *l, Error *error)
             return error_set(error, "\"model\": \"vocab\": \"%.100s\" (id %zu) is not written in the alphabet of byte-level BPE", name, id);
         }
         if (length >= 0 && added && ((size_t)length != strlen(name) || memcmp(name, bytes, (size_t)length) != 0)) {
-            return error_set(error, "\"added_tokens\": \"%.100s\" (id %zu) is at once text and a token of other bytes in the vocabulary", name, id);
+            return error_set(error, "\"added_tokens\": \"%.100s\" (id %zu) is at once text and a token of other bytes in the vocabulary", name,
+                             id);
         }
         if (length < 0) {
             l->is_text[id] = true;
@@ -341,8 +342,8 @@ static int decode_tokens(Loading *l, Error *error)
     }
     for (int byte = 0; byte < 256; byte++) {
         if (t->byte_ids[byte] < 0) {
-            return error_set(error, "\"model\": \"vocab\" has no token for the byte 0x%02X (U+%04X in the alphabet of byte-level BPE)", (unsigned)byte,
-                             (unsigned)code_of[byte]);
+            return error_set(error, "\"model\": \"vocab\" has no token for the byte 0x%02X (U+%04X in the alphabet of byte-level BPE)",
+                             (unsigned)byte, (unsigned)code_of[byte]);
         }
     }
     return 0;
@@ -524,8 +525,8 @@ static bool add_added(cJSON *list, const Tokenizer *t, char **names)
 static bool add_byte_level(cJSON *root, const char *key)
 {
     cJSON *part = cJSON_AddObjectToObject(root, key);
-    return part != NULL && cJSON_AddStringToObject(part, "type", "ByteLevel") != NULL && cJSON_AddFalseToObject(part, "add_prefix_space") != NULL
-           && cJSON_AddTrueToObject(part, "trim_offsets") != NULL && cJSON_AddTrueToObject(part, "use_regex") != NULL;
+    return part != NULL && cJSON_AddStringToObject(part, "type", "ByteLevel") != NULL
+           && cJSON_AddFalseToObject(part, "add_prefix_space") != NULL && cJSON_AddTrueToObject(part, "trim_offsets") != NULL && cJSON_AddTrueToObject(part, "use_regex") != NULL;
 }
 
 static bool fill_file(cJSON *root, const Tokenizer *t, char **names)

@@ -36,7 +36,8 @@ static const char description[] =
     "  ./train corpus/ --out run --preset 9m --epochs 2    a larger one\n"
     "  ./train --out run --resume                          goes on after an interruption\n"
     "\n"
-    "Checkpoints stand in DIR/step_XXXXXXXX, the figures of every step in DIR/log.jsonl. Ctrl-C saves and stops.";
+    "Checkpoints stand in DIR/step_XXXXXXXX, the figures of every step in DIR/log.jsonl. Ctrl-C saves and stops.\n"
+    "The defaults shown below for the model's shape (--vocab-size and on) are those of the preset nano.";
 
 // ---- the table of flags ----
 
@@ -81,7 +82,7 @@ static void add_data_flags(TrainSettings *s)
     add_string(s, SETTING_HERE, "tokenizer", &s->tokenizer, "FILE", "tokenizer.json to use instead of training one");
     add_string(s, SETTING_FREE, "val", &s->val, "DATA", "validation data; unless given, the validation split of DATA");
     add_real(s, SETTING_HERE, "val-fraction", &s->val_fraction, 0.0, 0.9, "share of the documents that becomes the validation split");
-    add_string(s, SETTING_HERE, "text-key", &s->text_key, "KEY", "key of the text in .jsonl; unless given: text, then content");
+    add_string(s, SETTING_FREE, "text-key", &s->text_key, "KEY", "key of the text in .jsonl; unless given: text, then content");
 }
 
 static void add_run_flags(TrainSettings *s)
@@ -103,7 +104,7 @@ static void add_run_flags(TrainSettings *s)
     add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32");
     add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory for more work (not in this version)");
     add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS, "steps between validations; 0: never, -1: by the size of the model");
-    add_size(s, SETTING_FREE, "eval-tokens", &s->eval_tokens, 0, 9e15, "tokens of a validation; 0: all there are");
+    add_length(s, SETTING_FREE, "eval-tokens", &s->eval_tokens, 0, 9e15, "tokens of a validation; 0: all there are");
     add_size(s, SETTING_FREE, "save-every", &s->save_every, -1, MAX_STEPS, "steps between checkpoints; 0: only at the end, -1: by the size of the model");
     add_size(s, SETTING_FREE, "keep", &s->keep, 0, 1e9, "newest checkpoints that stay; 0: all");
     add_size(s, SETTING_FREE, "sample-every", &s->sample_every, 0, MAX_STEPS, "steps between samples of text; 0: never");
@@ -148,7 +149,7 @@ static const ArgSpec *find(const TrainSettings *settings, const char *name)
     return NULL;
 }
 
-static bool given(const TrainSettings *settings, const char *name)
+bool settings_given(const TrainSettings *settings, const char *name)
 {
     const ArgSpec *spec = find(settings, name);
     return spec != NULL && spec->given;
@@ -165,7 +166,7 @@ void settings_parse(TrainSettings *settings, int argc, char **argv)
     if (settings->n_data == 0 && !settings->resume) {
         args_usage_error(program, "DATA is missing: documents, a prepared folder or token shards to train on");
     }
-    if (given(settings, "steps") + given(settings, "tokens") + given(settings, "epochs") > 1) {
+    if (settings_given(settings, "steps") + settings_given(settings, "tokens") + settings_given(settings, "epochs") > 1) {
         args_usage_error(program, "--steps, --tokens and --epochs all give the length of the run: give one");
     }
     if (settings->preset != NULL && settings->config_file != NULL) {
@@ -334,10 +335,10 @@ int settings_restore(TrainSettings *settings, const struct cJSON *json, Error *e
             return -1;
         }
     }
-    if (given(settings, "tokens") || given(settings, "epochs")) {
+    if (settings_given(settings, "tokens") || settings_given(settings, "epochs")) {
         settings->steps = 0;
     }
-    if (given(settings, "lr") && !given(settings, "min-lr")) {
+    if (settings_given(settings, "lr") && !settings_given(settings, "min-lr")) {
         settings->min_lr = -1.0;
     }
     ScheduleKind kind;
@@ -349,7 +350,7 @@ int settings_restore(TrainSettings *settings, const struct cJSON *json, Error *e
 // Preset or file, whichever was asked for; else `config` stays as it is.
 static int read_shape(ModelConfig *config, bool *vocab_is_asked, const TrainSettings *settings, Error *error)
 {
-    *vocab_is_asked = given(settings, "vocab-size");
+    *vocab_is_asked = settings_given(settings, "vocab-size");
     if (settings->config_file == NULL) {
         return settings->preset != NULL ? config_preset(config, settings->preset, error) : 0;
     }

@@ -60,6 +60,9 @@ void settings_free(TrainSettings *settings);
 // Parses the command line; prints usage errors and exits with 2, exits with 0 on --help.
 void settings_parse(TrainSettings *settings, int argc, char **argv);
 
+// Whether a flag ("seq-len") stood on the command line.
+bool settings_given(const TrainSettings *settings, const char *name);
+
 // Refuses by name what the command line knows but this version cannot do. Returns 0, or -1 with `error` set.
 int settings_check(const TrainSettings *settings, Error *error);
 

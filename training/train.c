@@ -38,6 +38,7 @@ typedef struct Job {
     cJSON *saved;              // its trainer.json
     int64_t saved_step;
     char *prepared;            // OUT/data when resuming a run that prepared documents
+    char *prepared_val;        // OUT/val_data, the same
     char **saved_arguments;    // DATA from the checkpoint
     DataSource train_source, val_source;
     bool has_val;
@@ -150,34 +151,56 @@ static int find_checkpoint(Job *job, Error *error)
 
 // ---- data and tokenizer ----
 
-static int find_data(Job *job, Error *error)
+// A folder of OUT when it holds prepared data, in *folder, a buffer to free; else *folder stays NULL. Returns 0, or -1 with `error` set.
+static int find_prepared(char **folder, const char *out, const char *name, Error *error)
 {
-    TrainSettings *settings = &job->settings;
-    job->identity.arguments = settings->data;
-    job->identity.n_arguments = settings->n_data;
-    if (job->saved != NULL && settings->n_data == 0) {
+    char *path = path_join(out, name);
+    char *mark = path != NULL ? path_join(path, "prepare.json") : NULL;
+    int failed = mark == NULL ? error_set(error, "out of memory") : 0;
+    if (failed == 0 && file_exists(mark)) {
+        *folder = path;
+        path = NULL;
+    }
+    free(path);
+    free(mark);
+    return failed;
+}
+
+// The documents of a run that is resumed need not be there any more: what was made of them is.
+static int find_saved_data(Job *job, Error *error)
+{
+    const TrainSettings *settings = &job->settings;
+    if (settings->n_data == 0) {
         job->saved_arguments = snapshot_arguments(&job->identity.n_arguments, job->saved, error);
         if (job->saved_arguments == NULL) {
             return -1;
         }
         job->identity.arguments = job->saved_arguments;
     }
-    char *const *arguments = job->identity.arguments;
-    size_t n_arguments = job->identity.n_arguments;
-    if (job->saved != NULL && snapshot_prepared(job->saved)) {
-        job->prepared = path_join(settings->out, "data");
-        if (job->prepared == NULL) {
-            return error_set(error, "out of memory");
-        }
-        fprintf(stderr, "resume: the documents are not read again, the data is %s\n", job->prepared);
-        arguments = &job->prepared;
-        n_arguments = 1;
+    if (snapshot_prepared(job->saved) && find_prepared(&job->prepared, settings->out, "data", error)) {
+        return -1;
     }
-    if (data_source_find(&job->train_source, arguments, n_arguments, error)) {
+    if (job->prepared != NULL) {
+        fprintf(stderr, "resume: the documents are not read again, the data is %s\n", job->prepared);
+    }
+    bool val_changes = settings_given(settings, "val") || settings->val == NULL;
+    return val_changes ? 0 : find_prepared(&job->prepared_val, settings->out, "val_data", error);
+}
+
+static int find_data(Job *job, Error *error)
+{
+    TrainSettings *settings = &job->settings;
+    job->identity.arguments = settings->data;
+    job->identity.n_arguments = settings->n_data;
+    if (job->saved != NULL && find_saved_data(job, error)) {
+        return -1;
+    }
+    bool prepared = job->prepared != NULL;
+    if (data_source_find(&job->train_source, prepared ? &job->prepared : job->identity.arguments, prepared ? 1 : job->identity.n_arguments, error)) {
         return -1;
     }
     if (settings->val != NULL) {
-        char *val = (char *)(uintptr_t)settings->val;
+        char *val = job->prepared_val != NULL ? job->prepared_val : (char *)(uintptr_t)settings->val;
         if (data_source_find(&job->val_source, &val, 1, error)) {
             return error_prefix(error, "--val");
         }
@@ -431,6 +454,7 @@ static void free_job(Job *job)
     free(job->saved_arguments);
     free(job->tokenizer_copy);
     free(job->prepared);
+    free(job->prepared_val);
     cJSON_Delete(job->saved);
     free(job->checkpoint);
     settings_free(&job->settings);

@@ -137,6 +137,9 @@ static size_t thread_count(void)
 void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
 {
     float panels[DEPTH_BLOCK * COL_BLOCK] __attribute__((aligned(64)));
+    if (rows == 0 || cols == 0) {
+        return;
+    }
     size_t row_blocks = (rows + ROW_BLOCK - 1) / ROW_BLOCK;
     // Few rows: share out groups of columns too, so that every thread has several tasks.
     size_t groups = row_blocks >= 8 * thread_count() ? 1 : (8 * thread_count() + row_blocks - 1) / row_blocks;

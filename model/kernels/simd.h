@@ -71,6 +71,16 @@ static inline float v_sum(vfloat v)
 }
 
 static inline vfloat v_select(vint mask, vfloat yes, vfloat no) { return (vfloat)(((vint)yes & mask) | ((vint)no & ~mask)); }
+// Whether any element of a mask is set.
+static inline int v_any(vint mask)
+{
+    int32_t any = 0;
+    for (size_t i = 0; i < VECTOR_FLOATS; i++) {
+        any |= mask[i];
+    }
+    return any != 0;
+}
+
 static inline vfloat v_max(vfloat a, vfloat b) { return v_select(a > b, a, b); }
 static inline vfloat v_min(vfloat a, vfloat b) { return v_select(a < b, a, b); }
 

@@ -13,21 +13,35 @@ void ISA_NAME(add)(float *y, const float *x, size_t n)
     }
 }
 
+// Squares of up to 256 vectors in f32; in double where they leave its range.
+static inline double block_squares(const float *x, size_t n)
+{
+    vfloat squares = {0};
+    for (size_t i = 0; i < n; i += VECTOR_FLOATS) {
+        vfloat v = v_load_n(x + i, n - i);
+        squares += v * v;
+    }
+    float sum = v_sum(squares);
+    if (sum <= 1e30f && sum >= 1e-20f) {
+        return (double)sum;
+    }
+    double exact = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        exact += (double)x[i] * (double)x[i];
+    }
+    return exact;
+}
+
 double ISA_NAME(sum_squares)(const float *x, size_t n)
 {
-    const size_t block = 65536;
+    const size_t block = 65536, step = 256 * VECTOR_FLOATS;
     double total = 0.0;
 #pragma omp parallel for ordered schedule(static, 1) if (n > block)
     for (size_t start = 0; start < n; start += block) {
         size_t end = start + block < n ? start + block : n;
         double sum = 0.0;
-        for (size_t j = start; j < end; j += 256 * VECTOR_FLOATS) {
-            vfloat squares = {0};
-            for (size_t i = j; i < end && i < j + 256 * VECTOR_FLOATS; i += VECTOR_FLOATS) {
-                vfloat v = v_load_n(x + i, end - i);
-                squares += v * v;
-            }
-            sum += (double)v_sum(squares);
+        for (size_t j = start; j < end; j += step) {
+            sum += block_squares(x + j, end - j < step ? end - j : step);
         }
 #pragma omp ordered
         total += sum;

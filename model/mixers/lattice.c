@@ -19,8 +19,10 @@
 // Columns held in registers at once.
 #define COLUMNS 4
 
-// Below this share of n² / (a² ‖h‖²) the formula for n² has lost digits to cancellation, and the norm is taken from the vector itself.
+// The formula for n² holds for slots of length exactly 1. Where it loses digits the norm is taken from the vector itself: below this share of
+// n² / (a² ‖h‖²) by cancellation, and above this alpha² because an error in the slot's length would grow with every such token.
 #define CANCELLED 0.05f
+#define STRETCHED 1.5f
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -143,20 +145,27 @@ typedef struct Write {
     float *u, *n, *alpha, *beta;
 } Write;
 
-// The norms from the vectors themselves, in double; u is known. For writes almost parallel to a slot, and for forget gates near 0.
-static void plan_write_exactly(Write *w, const float *s, const float *h, const float *k, float g, float mu, size_t m, size_t d)
+// One slot's norm from the vector itself, for writes whose formula loses digits; u_i is known.
+static void plan_slot_exactly(Write *w, size_t i, const float *s, const float *h, float a, float mu, size_t d)
 {
-    for (size_t i = 0; i < m; i++) {
-        double a = (double)g * (double)k[i], keep = (double)mu - a * (double)w->u[i], square = 0.0;
+    double keep = (double)mu - (double)a * (double)w->u[i];
+    vfloat squares = {0};
+    for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
+        vfloat x = v_set((float)keep) * v_load_n(s + j, d - j) + v_set(a) * v_load_n(h + j, d - j);
+        squares += x * x;
+    }
+    double square = (double)v_sum(squares);
+    if (square < 1e-30) {   // a forget gate near 0: the squares leave the range of f32
+        square = 0.0;
         for (size_t j = 0; j < d; j++) {
-            double x = keep * (double)s[i * d + j] + a * (double)h[j];
+            double x = keep * (double)s[j] + (double)a * (double)h[j];
             square += x * x;
         }
-        double n = sqrt(square);
-        w->n[i] = (float)n;
-        w->alpha[i] = n == 0.0 ? 1.0f : (float)(keep / n);   // nothing left of the slot and nothing written: it stays as it is
-        w->beta[i] = n == 0.0 ? 0.0f : (float)(a / n);
     }
+    double n = sqrt(square);
+    w->n[i] = (float)n;
+    w->alpha[i] = n == 0.0 ? 1.0f : (float)(keep / n);   // nothing left of the slot and nothing written: it stays as it is
+    w->beta[i] = n == 0.0 ? 0.0f : (float)((double)a / n);
 }
 
 // Fills a Write from the state before the token.
@@ -164,24 +173,21 @@ INLINE void plan_write(Write *w, const float *s, const float *h, const float *k,
 {
     slot_dots(w->u, s, h, m, d);
     vfloat square = v_set(dot(h, h, d)), gs = v_set(g), keep = v_set(mu);
-    vint cancelled = {0};
     for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
-        vfloat u = v_load_n(w->u + i, m - i), a = gs * v_load_n(k + i, m - i);
+        vfloat u = v_load_n(w->u + i, m - i), a = gs * v_load_n(k + i, m - i), along = keep - a * u;
         vfloat across = v_max(square - u * u, v_set(0.0f));
-        vfloat n2 = keep * keep + a * a * across;
-        cancelled |= n2 < v_set(CANCELLED) * a * a * square;
-        cancelled |= n2 < v_set(1e-30f);
-        vfloat n = v_sqrt(n2);
+        vfloat n2 = keep * keep + a * a * across, n = v_sqrt(n2);
         v_store_n(w->n + i, n, m - i);
-        v_store_n(w->alpha + i, (keep - a * u) / n, m - i);
+        v_store_n(w->alpha + i, along / n, m - i);
         v_store_n(w->beta + i, a / n, m - i);
-    }
-    int any = 0;
-    for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-        any |= cancelled[l];
-    }
-    if (any != 0) {
-        plan_write_exactly(w, s, h, k, g, mu, m, d);
+        vint lost = (n2 < v_set(CANCELLED) * a * a * square) | (along * along > v_set(STRETCHED) * n2) | (n2 < v_set(1e-30f));
+        if (v_any(lost)) {
+            for (size_t l = i; l < m && l < i + VECTOR_FLOATS; l++) {
+                if (lost[l - i]) {
+                    plan_slot_exactly(w, l, s + l * d, h, g * k[l], mu, d);
+                }
+            }
+        }
     }
 }
 

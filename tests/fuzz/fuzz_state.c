@@ -1,5 +1,5 @@
-// State files from anywhere: session_load refuses what it does not know, and never crashes. Inputs are tried as they are, and (so that the fuzzer gets past the
-// checksum and the model's hash) written over a good file from a place that the first two bytes name.
+// State files from anywhere: session_load refuses what it does not know, and never crashes. Inputs are tried as they are, and (so that the
+// fuzzer gets past the checksum and the model's hash) written over a good file from a place that the first two bytes name.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 typedef struct Fixture {
     Model model;
     Session *session;
-    char *good;         // a valid state file
+    char *good;   // a valid state file
     size_t good_size;
 } Fixture;
 

@@ -1,0 +1,104 @@
+// What the tests of the tokenizer share: a temporary folder, small tokenizers and their files. Functions end the test through cmocka.
+#ifndef TESTS_TOKENIZER_HELP_H
+#define TESTS_TOKENIZER_HELP_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tokenizer/bpe_internal.h"
+#include "tokenizer/bpe_train.h"
+
+static char folder[256], file[300];
+
+static inline int make_folder(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/lattice-tokenizer-XXXXXX", base != NULL ? base : "/tmp");
+    if (mkdtemp(folder) == NULL) {
+        return -1;
+    }
+    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
+    return 0;
+}
+
+static inline int drop_folder(void **state)
+{
+    (void)state;
+    Error error;
+    return folder_remove(folder, &error);
+}
+
+static inline Tokenizer *train(const char *text, size_t vocab_size)
+{
+    Error error = {0};
+    BpeTrainer *trainer = bpe_trainer_create(&error);
+    assert_non_null(trainer);
+    assert_int_equal(bpe_trainer_add(trainer, 0, text, strlen(text), &error), 0);
+    Tokenizer *tokenizer = bpe_trainer_finish(trainer, vocab_size, &error);
+    assert_non_null(tokenizer);
+    bpe_trainer_free(trainer);
+    return tokenizer;
+}
+
+static inline cJSON *to_json(const Tokenizer *tokenizer)
+{
+    Error error = {0};
+    assert_int_equal(tokenizer_save(tokenizer, file, &error), 0);
+    cJSON *json = json_read_file(file, 1 << 28, &error);
+    assert_non_null(json);
+    return json;
+}
+
+static inline Tokenizer *load_json(const cJSON *json, Error *error)
+{
+    assert_int_equal(json_write_file(file, json, false, error), 0);
+    return tokenizer_load(file, error);
+}
+
+// A file of the 256 bytes, <|endoftext|> and no merges.
+static inline cJSON *bare_json(void)
+{
+    Tokenizer *bare = train("", BPE_TRAINER_MIN_VOCAB);
+    cJSON *json = to_json(bare);
+    tokenizer_free(bare);
+    return json;
+}
+
+static inline cJSON *at(cJSON *json, const char *first, const char *second)
+{
+    cJSON *item = cJSON_GetObjectItemCaseSensitive(json, first);
+    return second != NULL ? cJSON_GetObjectItemCaseSensitive(item, second) : item;
+}
+
+// Adds a merge of two tokens written in visible ASCII, and its result if the vocabulary has none.
+static inline void add_merge(cJSON *json, const char *left, const char *right)
+{
+    cJSON *vocab = at(json, "model", "vocab");
+    char text[512];
+    snprintf(text, sizeof text, "%s%s", left, right);
+    if (cJSON_GetObjectItemCaseSensitive(vocab, text) == NULL) {
+        cJSON_AddNumberToObject(vocab, text, cJSON_GetArraySize(vocab));
+    }
+    snprintf(text, sizeof text, "%s %s", left, right);
+    cJSON_AddItemToArray(at(json, "model", "merges"), cJSON_CreateString(text));
+}
+
+static const char prose[] =
+    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
+    "it was the epoch of belief,\nit was the epoch of incredulity, it was the season of Light, it was the season of Darkness, "
+    "it was the spring of hope, it was the winter of\ndespair. We had everything before us, we had nothing before us; "
+    "na\xC3\xAFve na\xC3\xAFve caf\xC3\xA9 caf\xC3\xA9 1859 1859 \xE2\x80\x94 \xE2\x80\x94\n";
+
+#endif
