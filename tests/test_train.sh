@@ -5,7 +5,7 @@ set -eu
 train=${1:-${PROGRAM_DIR:-./}train}
 prepare=${2:-${PROGRAM_DIR:-./}prepare}
 stories=${3:-${BUILD:-build}/stories}
-poison=${BUILD:-build}/tests/test_training
+poison=${BUILD:-build}/tests/test_trainer
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_train_XXXXXX")
 mounted=
 trap '[ -z "$mounted" ] || umount "$work/small"; rm -rf "$work"' EXIT INT TERM
@@ -107,6 +107,17 @@ stop_with INT
 [ "$got" -eq 130 ] || fail "exit code $got after SIGINT"
 expect 0 "" $go --out "$work/stopped" --resume
 same unbroken stopped 00000300
+
+# Killed again and again while it saves at every step.
+for delay in 0.05 0.13 0.21 0.34; do
+    start_and_wait "$work/rounds/log.jsonl" $go --out "$work/rounds" --save-every 1 --keep 1 --resume
+    sleep $delay
+    stop_with KILL
+done
+[ ! -e "$work/rounds/step_00000300" ] || fail "the run was over before it could be killed"
+expect 0 "" $go --out "$work/rounds" --resume
+same unbroken rounds 00000300
+[ "$(ls -d "$work"/rounds/*.tmp 2>/dev/null | wc -l)" -eq 0 ] || fail "half a checkpoint stays"
 
 expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two"
 expect 0 "" "$train" "$work/data" $shape --threads 1 --steps 12 --out "$work/one"

@@ -126,7 +126,8 @@ static int choose_tokenizer(Dataset *dataset, const char *asked, const char *fol
 }
 
 // Prepares documents into OUT/NAME and returns that folder in a buffer to free, or NULL with `error` set.
-static char *prepare_into(const DatasetRequest *request, const char *name, const DataSource *source, const char *tokenizer, double val_fraction, Error *error)
+static char *prepare_into(const DatasetRequest *request, const char *name, const DataSource *source, const char *tokenizer, double val_fraction,
+                          Error *error)
 {
     PrepareOptions options;
     prepare_defaults(&options);
@@ -150,7 +151,8 @@ static char *prepare_into(const DatasetRequest *request, const char *name, const
 // Lists the shards of a prepared folder: the training split, and with `with_split` the validation split if it has one.
 static int list_prepared(Dataset *dataset, const char *folder, bool with_split, Error *error)
 {
-    if (prepare_list_shards(&dataset->train, folder, "train", error) || (with_split && prepare_list_shards(&dataset->val, folder, "val", error))) {
+    if (prepare_list_shards(&dataset->train, folder, "train", error) ||
+        (with_split && prepare_list_shards(&dataset->val, folder, "val", error))) {
         return -1;
     }
     return dataset->train.count > 0 ? 0 : error_set(error, "%s holds no training shards (train_*.bin): prepare the documents again", folder);

@@ -23,8 +23,8 @@ typedef struct DataSource {
     PathList files;    // the others, at least one
 } DataSource;
 
-// Finds out what the arguments (files, folders, globs) name; nothing is opened or written. Returns 0, or -1 with `error` set and nothing to free:
-// an argument names nothing, a file is of no kind that can be read, or shards and documents are mixed.
+// Finds out what the arguments (files, folders, globs) name; nothing is opened or written. Returns 0, or -1 with `error` set and
+// nothing to free: an argument names nothing, a file is of no kind that can be read, or shards and documents are mixed.
 int data_source_find(DataSource *source, char *const *arguments, size_t n_arguments, Error *error);
 void data_source_free(DataSource *source);
 
@@ -46,9 +46,9 @@ typedef struct Dataset {
     bool prepared;               // documents were prepared into OUT/data
 } Dataset;
 
-// Prepares documents where needed, lists the shards and loads the tokenizer. Of token shards given directly, the tokenizer is the one asked for, else a
-// tokenizer.json in their folder, else none; those with "val" as a word of their name are the validation split. Returns 0, or -1 with `error` set and
-// nothing to free.
+// Prepares documents where needed, lists the shards and loads the tokenizer. Of token shards given directly, the tokenizer is the one
+// asked for, else a tokenizer.json in their folder, else none; those with "val" as a word of their name are the validation split.
+// Returns 0, or -1 with `error` set and nothing to free.
 int dataset_open(Dataset *dataset, const DatasetRequest *request, Error *error);
 void dataset_free(Dataset *dataset);
 

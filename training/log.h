@@ -24,13 +24,13 @@ typedef struct LogRecord {
     const char *skipped;        // why the step was skipped; NULL: it was not, the key is left out
 } LogRecord;
 
-// Opens the log of the folder `out` for appending, after cutting it behind the record of `step` (0: empty): also a line torn by a crash goes.
-// Returns 0, or -1 with `error` set and nothing to close.
+// Opens the log of the folder `out` for appending, after cutting it behind the record of `step` (0: empty): also a line torn by a
+// crash goes. Returns 0, or -1 with `error` set and nothing to close.
 int train_log_open(TrainLog *log, const char *out, int64_t step, Error *error);
 void train_log_close(TrainLog *log);
 
-// Appends a record, with the time of day in seconds as "time". Returns 0, or -1 with `error` set (disk full): the record is left out as a whole, and
-// further ones may be tried.
+// Appends a record, with the time of day in seconds as "time". Returns 0, or -1 with `error` set (disk full): the record is left out
+// as a whole, and further ones may be tried.
 int train_log_write(TrainLog *log, const LogRecord *record, Error *error);
 
 // Brings the log to the disk, as a checkpoint does with its files. Returns 0, or -1 with `error` set.

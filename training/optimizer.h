@@ -24,14 +24,15 @@ extern const char *const optimizer_moment_names[OPTIMIZER_MOMENTS];
 int optimizer_create(Optimizer *optimizer, size_t total, double weight_decay, Error *error);
 void optimizer_free(Optimizer *optimizer);
 
-// One update of model->params from gradients [table.total], which count `grad_scale`-fold (clipping). Decay is decoupled: lr · weight_decay · p.
+// One update of model->params from gradients [table.total], which count `grad_scale`-fold (clipping). Decay is decoupled: lr ·
+// weight_decay · p.
 void optimizer_step(Optimizer *optimizer, Model *model, const float *gradients, double grad_scale, double lr);
 
 // Sum of the squares of an arena [table.total], tensor by tensor in a fixed order. Not finite if an element is not, or is beyond 1e19.
 double arena_sum_squares(const Model *model, const float *arena);
 
-// The tensor with a NaN or an infinity in it that is nearest to the loss (head and last norm, then the layers from the last to the first, then the
-// embedding): in gradients the one where it began. NULL when all are finite.
+// The tensor with a NaN or an infinity in it that is nearest to the loss (head and last norm, then the layers from the last to the
+// first, then the embedding): in gradients the one where it began. NULL when all are finite.
 const Tensor *arena_not_finite(const Model *model, const float *arena);
 
 #endif

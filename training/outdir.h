@@ -7,15 +7,15 @@
 
 #include "base/error.h"
 
-// Takes the lock OUT/.lock for the life of the process; the folder must exist. Where the file system knows no locks, none is taken. Returns the
-// descriptor to close, or -1 with `error` set: another process trains into this folder, or the file cannot be made.
+// Takes the lock OUT/.lock for the life of the process; the folder must exist. Where the file system knows no locks, none is taken.
+// Returns the descriptor to close, or -1 with `error` set: another process trains into this folder, or the file cannot be made.
 int outdir_lock(const char *out, Error *error);
 
 // How many checkpoints (step_ and digits) lie in `out`, good or not; 0 when the folder does not exist. Returns 0, or -1 with `error` set.
 int outdir_checkpoints(size_t *count, const char *out, Error *error);
 
-// Renames checkpoints of later steps than `step`, which a resume passed over as damaged, to damaged_step_XXXXXXXX, so that they neither pass as the newest
-// nor are lost; says so on stderr. Returns 0, or -1 with `error` set.
+// Renames checkpoints of later steps than `step`, which a resume passed over as damaged, to damaged_step_XXXXXXXX, so that they
+// neither pass as the newest nor are lost; says so on stderr. Returns 0, or -1 with `error` set.
 int outdir_set_aside(const char *out, int64_t step, Error *error);
 
 #endif

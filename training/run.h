@@ -29,8 +29,9 @@ typedef struct Run {
     bool log_fails;                   // the last record could not be written
 } Run;
 
-// Trains until settings->steps are done or *trainer->stop is set. Saves every save_every steps and at the end; a save that fails is a warning, except the
-// last one. Returns 0 when all steps are done, TRAINER_STOPPED when it was stopped (saved), or -1 with `error` set, which names the newest good checkpoint.
+// Trains until settings->steps are done or *trainer->stop is set. Saves every save_every steps and at the end; a save that fails is a
+// warning, except the last one. Returns 0 when all steps are done, TRAINER_STOPPED when it was stopped (saved), or -1 with `error`
+// set, which names the newest good checkpoint.
 int run_loop(Run *run, Error *error);
 
 #endif

@@ -12,8 +12,8 @@
 #define MAX_STEPS 1e12
 #define MAX_CONFIG_BYTES (1 << 20)
 
-// What suits a model of up to `params` numbers: found by the size, so that a preset with changed flags gets sensible values too. eval_every and save_every
-// are some minutes of one machine's work.
+// What suits a model of up to `params` numbers: found by the size, so that a preset with changed flags gets sensible values too.
+// eval_every and save_every are some minutes of one machine's work.
 typedef struct SizeDefaults {
     double params;
     double lr;
@@ -88,7 +88,8 @@ static void add_data_flags(TrainSettings *s)
 static void add_run_flags(TrainSettings *s)
 {
     add_length(s, SETTING_FIXED, "seq-len", &s->seq_len, 1, 1 << 24, "tokens in a sequence");
-    add_length(s, SETTING_FREE, "batch-tokens", &s->batch_tokens, 0, 1 << 30, "tokens in a step, in whole micro-batches; 0: by the size of the model");
+    add_length(s, SETTING_FREE, "batch-tokens", &s->batch_tokens, 0, 1 << 30,
+               "tokens in a step, in whole micro-batches; 0: by the size of the model");
     add_size(s, SETTING_FREE, "micro-batch", &s->micro_batch, 0, 1 << 20, "sequences in memory at once; 0: at most 4");
     add_size(s, SETTING_FREE, "steps", &s->steps, 0, MAX_STEPS, "length of the run in steps; 0: see --epochs");
     add_size(s, SETTING_HERE, "tokens", &s->tokens, 0, 9e15, "length of the run in tokens; 0: see --epochs");
@@ -103,9 +104,11 @@ static void add_run_flags(TrainSettings *s)
     add_real(s, SETTING_FREE, "clip", &s->clip, 0.0, 1e9, "largest norm of the gradient; 0: no limit");
     add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32");
     add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory for more work (not in this version)");
-    add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS, "steps between validations; 0: never, -1: by the size of the model");
+    add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS,
+             "steps between validations; 0: never, -1: by the size of the model");
     add_length(s, SETTING_FREE, "eval-tokens", &s->eval_tokens, 0, 9e15, "tokens of a validation; 0: all there are");
-    add_size(s, SETTING_FREE, "save-every", &s->save_every, -1, MAX_STEPS, "steps between checkpoints; 0: only at the end, -1: by the size of the model");
+    add_size(s, SETTING_FREE, "save-every", &s->save_every, -1, MAX_STEPS,
+             "steps between checkpoints; 0: only at the end, -1: by the size of the model");
     add_size(s, SETTING_FREE, "keep", &s->keep, 0, 1e9, "newest checkpoints that stay; 0: all");
     add_size(s, SETTING_FREE, "sample-every", &s->sample_every, 0, MAX_STEPS, "steps between samples of text; 0: never");
     add_switch(s, SETTING_HERE, "resume", &s->resume, "go on from the newest good checkpoint in DIR, with its settings");
@@ -456,7 +459,12 @@ static int resolve_steps(TrainSettings *s, const RunSize *size, Error *error)
         return 0;
     }
     double epoch = (double)size->windows * (double)s->seq_len;
-    double total = s->tokens > 0 ? (double)s->tokens : s->epochs > 0.0 ? s->epochs * epoch : fmax(epoch, fmin(4.0 * epoch, 20.0 * (double)size->params));
+    double total = fmax(epoch, fmin(4.0 * epoch, 20.0 * (double)size->params));
+    if (s->tokens > 0) {
+        total = (double)s->tokens;
+    } else if (s->epochs > 0.0) {
+        total = s->epochs * epoch;
+    }
     double steps = ceil(total / (double)s->batch_tokens);
     if (!(steps <= MAX_STEPS)) {
         return error_set(error, "the run would be longer than 10^12 steps: lower --tokens or --epochs");

@@ -66,19 +66,22 @@ bool settings_given(const TrainSettings *settings, const char *name);
 // Refuses by name what the command line knows but this version cannot do. Returns 0, or -1 with `error` set.
 int settings_check(const TrainSettings *settings, Error *error);
 
-// On --resume: takes from "settings" of a trainer.json what was not given on the command line, and says on stderr what the command line changes.
-// Returns 0, or -1 with `error` set (a value is missing, of the wrong type or out of range; a fixed one was given with another value).
+// On --resume: takes from "settings" of a trainer.json what was not given on the command line, and says on stderr what the command
+// line changes. Returns 0, or -1 with `error` set (a value is missing, of the wrong type or out of range; a fixed one was given with
+// another value).
 int settings_restore(TrainSettings *settings, const struct cJSON *json, Error *error);
 
-// The model's shape of a new run: preset or file, then single flags. Neither validates nor knows the tokenizer; `vocab_is_asked` receives whether
-// the command line or the file names a vocab_size. Strings live as long as argv. Returns 0, or -1 with `error` set.
+// The model's shape of a new run: preset or file, then single flags. Neither validates nor knows the tokenizer; `vocab_is_asked`
+// receives whether the command line or the file names a vocab_size. Strings live as long as argv. Returns 0, or -1 with `error` set.
 int settings_model(ModelConfig *config, bool *vocab_is_asked, const TrainSettings *settings, Error *error);
 
-// On --resume: refuses what the command line says about the shape when it differs from the checkpoint's. Returns 0, or -1 with `error` naming key and values.
+// On --resume: refuses what the command line says about the shape when it differs from the checkpoint's. Returns 0, or -1 with `error`
+// naming key and values.
 int settings_same_model(const TrainSettings *settings, const ModelConfig *checkpoint, Error *error);
 
-// Chooses what was left open, rounds batch_tokens up to whole micro-batches and turns tokens or epochs into steps; afterwards micro_batch, batch_tokens,
-// steps, lr, min_lr, warmup, eval_every and save_every hold the numbers of the run. Says roundings on stderr. Returns 0, or -1 with `error` set.
+// Chooses what was left open, rounds batch_tokens up to whole micro-batches and turns tokens or epochs into steps; afterwards
+// micro_batch, batch_tokens, steps, lr, min_lr, warmup, eval_every and save_every hold the numbers of the run. Says roundings on
+// stderr. Returns 0, or -1 with `error` set.
 int settings_resolve(TrainSettings *settings, const RunSize *size, Error *error);
 
 // The saved part as a JSON object; free with cJSON_Delete. NULL when out of memory.

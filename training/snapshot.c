@@ -135,8 +135,8 @@ int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Erro
                          (uint32_t)hash, data->tokenizer_hash);
     }
     if ((uint64_t)tokens != data->tokens || (uint64_t)windows != data->windows) {
-        return error_set(error, "the data is not the one that the run began with (%" PRId64 " tokens then, %" PRIu64 " now): give the same DATA, or start "
-                         "a new run in another --out", tokens, data->tokens);
+        return error_set(error, "the data is not the one that the run began with (%" PRId64 " tokens then, %" PRIu64 " now): give the same DATA, "
+                         "or start a new run in another --out", tokens, data->tokens);
     }
     return 0;
 }

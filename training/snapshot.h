@@ -24,7 +24,8 @@ typedef struct DataIdentity {
 // Step, position, random state, settings and data as a JSON object; free with cJSON_Delete. NULL when out of memory.
 struct cJSON *snapshot_to_json(const Trainer *trainer, const TrainSettings *settings, const DataIdentity *data);
 
-// Sets the counters, the random state and the number of optimizer updates from trainer.json. Returns 0, or -1 with `error` set: a key is missing or bad.
+// Sets the counters, the random state and the number of optimizer updates from trainer.json. Returns 0, or -1 with `error` set: a key
+// is missing or bad.
 int snapshot_restore(Trainer *trainer, const struct cJSON *json, Error *error);
 
 // Returns 0 when the data is the one that the checkpoint's position counts in, or -1 with `error` saying what differs.

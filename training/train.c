@@ -1,5 +1,5 @@
-// ./train: from data and flags to checkpoints. Puts the parts together, in this order: folder and checkpoint, data and tokenizer, shape, numbers of the
-// run, memory, model, loop.
+// ./train: from data and flags to checkpoints. Puts the parts together, in this order: folder and checkpoint, data and tokenizer,
+// shape, numbers of the run, memory, model, loop.
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -119,8 +119,8 @@ static int open_checkpoint(Job *job, Error *error)
     return outdir_set_aside(settings->out, job->saved_step, error);
 }
 
-// Decides between a new run and a resumed one. A resume that finds no checkpoint but knows its data begins anew, so that one command line can be repeated
-// until the run is done.
+// Decides between a new run and a resumed one. A resume that finds no checkpoint but knows its data begins anew, so that one command
+// line can be repeated until the run is done.
 static int find_checkpoint(Job *job, Error *error)
 {
     const TrainSettings *settings = &job->settings;
@@ -196,7 +196,8 @@ static int find_data(Job *job, Error *error)
         return -1;
     }
     bool prepared = job->prepared != NULL;
-    if (data_source_find(&job->train_source, prepared ? &job->prepared : job->identity.arguments, prepared ? 1 : job->identity.n_arguments, error)) {
+    char *const *arguments = prepared ? &job->prepared : job->identity.arguments;
+    if (data_source_find(&job->train_source, arguments, prepared ? 1 : job->identity.n_arguments, error)) {
         return -1;
     }
     if (settings->val != NULL) {
@@ -272,14 +273,15 @@ static int open_loaders(Job *job, Error *error)
 
 // ---- shape ----
 
-// The vocabulary is the tokenizer's. What the command line or a file says must agree, except where it was a wish for a tokenizer to be trained.
+// The vocabulary is the tokenizer's. What the command line or a file says must agree, except where it was a wish for a tokenizer to be
+// trained.
 static int settle_vocabulary(Job *job, bool vocab_is_asked, Error *error)
 {
     const Dataset *dataset = &job->dataset;
     int64_t asked = job->config.vocab_size;
     if (dataset->tokenizer == NULL) {
-        return vocab_is_asked || job->saved != NULL ? 0 : error_set(error, "%s: token shards need --tokenizer FILE, or --vocab-size N to train without one",
-                                                                    dataset->train.items[0]);
+        return vocab_is_asked ? 0 : error_set(error, "%s: token shards need --tokenizer FILE, or --vocab-size N to train without one",
+                                              dataset->train.items[0]);
     }
     int64_t actual = (int64_t)tokenizer_vocab_size(dataset->tokenizer);
     bool wish = dataset->prepared && job->settings.tokenizer == NULL && job->saved == NULL && actual < asked;
@@ -326,9 +328,10 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
             config->n_layer, config->d_model, config->vocab_size);
     fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "\n", s->batch_tokens,
             s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len);
-    fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps, format_count(a, total),
-            total / epoch, s->lr, s->min_lr, s->schedule, s->warmup);
-    fprintf(stderr, "memory      %s needed, %s available\n", format_bytes(b, needed), available > 0.0 ? format_bytes(c, available) : "unknown how much");
+    fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps,
+            format_count(a, total), total / epoch, s->lr, s->min_lr, s->schedule, s->warmup);
+    fprintf(stderr, "memory      %s needed, %s available\n", format_bytes(b, needed),
+            available > 0.0 ? format_bytes(c, available) : "unknown how much");
 }
 
 static int plan(Job *job, TrainerOptions *options, Error *error)
@@ -417,7 +420,8 @@ static int train(Job *job, Error *error)
     fprintf(stderr, "peak        %.1f GFLOP/s\n", run.peak / 1e9);
     int status = run_loop(&run, error);
     if (status >= 0) {
-        fprintf(stderr, "%s %s/step_%08" PRId64 "\n", status == 0 ? "done:" : "stopped and saved, --resume goes on:", job->settings.out, run.saved_step);
+        const char *what = status == 0 ? "done:" : "stopped and saved, --resume goes on:";
+        fprintf(stderr, "%s %s/step_%08" PRId64 "\n", what, job->settings.out, run.saved_step);
     }
     return status;
 }

@@ -83,8 +83,8 @@ static int64_t load_batch(Trainer *trainer, Error *error)
     return counted;
 }
 
-// Gradients of the whole batch, each target weighted by `scale`. Returns 0 or TRAINER_STOPPED; *sum is the sum of the losses, and not finite as soon as
-// one micro-batch's is (the rest is then left out).
+// Gradients of the whole batch, each target weighted by `scale`. Returns 0 or TRAINER_STOPPED; *sum is the sum of the losses, and not
+// finite as soon as one micro-batch's is (the rest is then left out).
 static int accumulate(Trainer *trainer, double *sum, float scale)
 {
     const Model *model = &trainer->model;

@@ -1,6 +1,7 @@
 // One training step: a batch of windows through the model, gradients summed over its micro-batches, guarded, clipped and applied.
 //
-// Everything that decides the bits of the next step stands in the Trainer: weights, moments, position in the data, schedule. snapshot.h saves and restores it.
+// Everything that decides the bits of the next step stands in the Trainer: weights, moments, position in the data, schedule. snapshot.h saves and
+// restores it.
 #ifndef TRAINING_TRAINER_H
 #define TRAINING_TRAINER_H
 
@@ -47,8 +48,8 @@ typedef struct TrainerOptions {
     uint64_t seed;
 } TrainerOptions;
 
-// Allocates everything around a model and takes it over (trainer_free frees it); its weights stay as they are. Returns 0, or -1 with `error` set, and then
-// the model is freed too.
+// Allocates everything around a model and takes it over (trainer_free frees it); its weights stay as they are. Returns 0, or -1 with
+// `error` set, and then the model is freed too.
 int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error);
 void trainer_free(Trainer *trainer);
 
@@ -64,8 +65,9 @@ typedef struct StepResult {
     char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared, or "loss" or "norm of the gradient"
 } StepResult;
 
-// One step from trainer->window on. A loss or gradient that is not finite skips the update. Returns 0; TRAINER_STOPPED with the trainer as before the
-// step; or -1 with `error` set: the data cannot be read, a weight is not finite (named), or TRAINER_MAX_SKIPPED steps in a row were skipped.
+// One step from trainer->window on. A loss or gradient that is not finite skips the update. Returns 0; TRAINER_STOPPED with the
+// trainer as before the step; or -1 with `error` set: the data cannot be read, a weight is not finite (named), or TRAINER_MAX_SKIPPED
+// steps in a row were skipped.
 int trainer_step(Trainer *trainer, StepResult *result, Error *error);
 
 // Mean loss over the first eval_windows windows of val, in order. Returns 0, TRAINER_STOPPED, or -1 with `error` set.

@@ -1,0 +1,408 @@
+// The guarded training step, and snapshots that go on with the same bits.
+//
+//     test_trainer                             runs the tests
+//     test_trainer --poison CHECKPOINT TENSOR  puts a NaN into a weight of a checkpoint, checksums and all (for test_train.sh)
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "checkpoint/checkpoint.h"
+#include "data/loader.h"
+#include "data/shards.h"
+#include "training/optimizer.h"
+#include "training/snapshot.h"
+#include "training/trainer.h"
+
+#include "tests/training.h"
+
+// Two shards with patterns in them, so that there is something to learn and a window can lie in either.
+static void make_shards(PathList *list, const char *folder)
+{
+    Error error;
+    ShardWriter *writer = shard_writer_create(folder, "train", 1500, VOCAB, 0, &error);
+    assert_non_null(writer);
+    Rng rng;
+    rng_seed(&rng, 5, 0);
+    int32_t ids[2600];
+    for (size_t i = 0; i < 2600; i++) {
+        ids[i] = i % 3 == 0 ? (int32_t)rng_below(&rng, VOCAB) : (ids[i - 1] * 2 + 1) % VOCAB;
+    }
+    assert_ok(shard_writer_add(writer, ids, 2600, &error), &error);
+    uint64_t total;
+    size_t n_shards;
+    assert_ok(shard_writer_close(writer, &total, &n_shards, &error), &error);
+    assert_int_equal(n_shards, 2);
+    char path[600];
+    for (size_t i = 0; i < n_shards; i++) {
+        snprintf(path, sizeof path, "%s/train_%06zu.bin", folder, i);
+        assert_ok(path_list_add(list, path, &error), &error);
+    }
+}
+
+typedef struct Fixture {
+    char *folder;
+    PathList shards;
+    Loader *loader;
+} Fixture;
+
+static int set_up(void **state)
+{
+    Fixture *fixture = calloc(1, sizeof *fixture);
+    fixture->folder = make_folder();
+    make_shards(&fixture->shards, fixture->folder);
+    Error error;
+    fixture->loader = loader_create(&fixture->shards, SEQ_LEN, 3, 0, VOCAB, &error);
+    assert_non_null(fixture->loader);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    Fixture *fixture = *state;
+    loader_free(fixture->loader);
+    path_list_free(&fixture->shards);
+    remove_folder(fixture->folder);
+    free(fixture);
+    return 0;
+}
+
+static TrainerOptions tiny_options(size_t micro_batch, size_t n_micro)
+{
+    return (TrainerOptions){.micro_batch = micro_batch, .n_micro = n_micro, .seq_len = SEQ_LEN, .weight_decay = 0.1, .clip = 1.0, .seed = 1,
+                            .schedule = {.kind = SCHEDULE_COSINE, .lr = 1e-2, .min_lr = 1e-3, .warmup = 2, .steps = 30}};
+}
+
+static void tiny_trainer(Trainer *trainer, const Fixture *fixture, size_t micro_batch, size_t n_micro)
+{
+    Error error;
+    Model model;
+    ModelConfig config = tiny_config();
+    TrainerOptions options = tiny_options(micro_batch, n_micro);
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    model_init(&model, 1, SEQ_LEN);
+    assert_ok(trainer_create(trainer, &model, &options, &error), &error);
+    trainer->train = trainer->val = fixture->loader;
+    trainer->eval_windows = 7;
+}
+
+static StepResult steps(Trainer *trainer, int count)
+{
+    Error error;
+    StepResult result = {0};
+    for (int i = 0; i < count; i++) {
+        assert_ok(trainer_step(trainer, &result, &error), &error);
+        assert_false(result.skipped);
+    }
+    return result;
+}
+
+// ---- the step ----
+
+static void test_learns(void **state)
+{
+    Trainer trainer;
+    tiny_trainer(&trainer, *state, 4, 1);
+    StepResult first = steps(&trainer, 1);
+    assert_true(fabs(first.loss - log(VOCAB)) < 0.1);
+    assert_int_equal(first.targets, 4 * SEQ_LEN);
+    StepResult last = steps(&trainer, 29);
+    assert_true(last.loss < first.loss - 0.3);
+    assert_int_equal(trainer.step, 30);
+    assert_int_equal(trainer.window, 120);
+    assert_int_equal(trainer.tokens_seen, 120 * SEQ_LEN);
+    trainer_free(&trainer);
+}
+
+// The mean over the batch does not depend on how it is cut into micro-batches.
+static void test_accumulation(void **state)
+{
+    Trainer whole, parts;
+    tiny_trainer(&whole, *state, 8, 1);
+    tiny_trainer(&parts, *state, 1, 8);
+    StepResult a = steps(&whole, 1), b = steps(&parts, 1);
+    assert_true(fabs(a.loss / b.loss - 1.0) < 1e-6);
+    assert_true(fabs(a.grad_norm / b.grad_norm - 1.0) < 1e-5);
+    assert_true(relative_rms(whole.gradients, parts.gradients, whole.model.table.total) < 1e-5);
+    double loss_a, loss_b;
+    Error error;
+    assert_ok(trainer_evaluate(&whole, &loss_a, &error), &error);
+    assert_ok(trainer_evaluate(&parts, &loss_b, &error), &error);
+    assert_true(fabs(loss_a / loss_b - 1.0) < 1e-3);
+    trainer_free(&whole);
+    trainer_free(&parts);
+}
+
+static void test_threads(void **state)
+{
+#ifdef _OPENMP
+    Trainer trainer[3];
+    int before = omp_get_max_threads(), counts[3] = {5, 2, 1};
+    for (int i = 0; i < 3; i++) {
+        omp_set_num_threads(counts[i]);
+        tiny_trainer(&trainer[i], *state, 3, 2);
+        steps(&trainer[i], 5);
+    }
+    omp_set_num_threads(before);
+    size_t bytes = trainer[0].model.table.total * sizeof(float);
+    for (int i = 1; i < 3; i++) {
+        assert_memory_equal(trainer[0].model.params, trainer[i].model.params, bytes);
+        assert_memory_equal(trainer[0].optimizer.v, trainer[i].optimizer.v, bytes);
+    }
+    for (int i = 0; i < 3; i++) {
+        trainer_free(&trainer[i]);
+    }
+#else
+    (void)state;
+    print_message("built without OpenMP: nothing to compare\n");
+#endif
+}
+
+static void test_clip_and_spike(void **state)
+{
+    Trainer trainer;
+    tiny_trainer(&trainer, *state, 2, 1);
+    trainer.clip = 1e-3;
+    StepResult result = steps(&trainer, 25);
+    assert_true(result.clipped);
+    assert_false(result.spike);
+    trainer.norm_average = result.grad_norm / 20.0;
+    result = steps(&trainer, 1);
+    assert_true(result.spike && result.clipped);
+    trainer.clip = 0.0;
+    assert_false(steps(&trainer, 1).clipped);
+    trainer_free(&trainer);
+}
+
+// Weights that are finite but overflow in the forward: nothing reaches them, and the tenth step in a row is the last.
+static void test_skips(void **state)
+{
+    Trainer trainer;
+    Error error;
+    StepResult result;
+    tiny_trainer(&trainer, *state, 2, 2);
+    steps(&trainer, 2);
+    float *norm = trainer.model.params + tensor_find(&trainer.model.table, "norm.weight")->offset;
+    float good = norm[0];
+    norm[0] = 3e38f;
+    size_t bytes = trainer.model.table.total * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, trainer.model.params, bytes);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(trainer_step(&trainer, &result, &error), &error);
+        assert_true(result.skipped);
+        assert_true(strncmp(result.where, "gradient of ", 12) == 0);
+    }
+    assert_memory_equal(before, trainer.model.params, bytes);
+    assert_int_equal(trainer.optimizer.updates, 2);
+    assert_int_equal(trainer.step, 5);
+    norm[0] = good;
+    steps(&trainer, 1);   // a good step ends the row
+    norm[0] = 3e38f;
+    for (int i = 0; i < TRAINER_MAX_SKIPPED - 1; i++) {
+        assert_ok(trainer_step(&trainer, &result, &error), &error);
+    }
+    assert_int_equal(trainer_step(&trainer, &result, &error), -1);
+    assert_non_null(strstr(error.text, "10 steps in a row"));
+    free(before);
+    trainer_free(&trainer);
+}
+
+static void test_nan_weight_is_named(void **state)
+{
+    Trainer trainer;
+    Error error;
+    StepResult result;
+    tiny_trainer(&trainer, *state, 2, 1);
+    steps(&trainer, 1);
+    assert_ok(trainer_check_weights(&trainer, &error), &error);
+    trainer.model.params[tensor_find(&trainer.model.table, "layers.1.mixer.k.weight")->offset + 3] = NAN;
+    assert_int_equal(trainer_step(&trainer, &result, &error), -1);
+    assert_non_null(strstr(error.text, "layers.1.mixer.k.weight"));
+    assert_non_null(strstr(error.text, "step 2"));
+    assert_int_equal(trainer_check_weights(&trainer, &error), -1);
+    trainer_free(&trainer);
+}
+
+static void test_stop_leaves_everything(void **state)
+{
+    Trainer trainer;
+    Error error;
+    StepResult result;
+    volatile sig_atomic_t stop = 1;
+    tiny_trainer(&trainer, *state, 2, 2);
+    steps(&trainer, 1);
+    trainer.stop = &stop;
+    assert_int_equal(trainer_step(&trainer, &result, &error), TRAINER_STOPPED);
+    double loss;
+    assert_int_equal(trainer_evaluate(&trainer, &loss, &error), TRAINER_STOPPED);
+    assert_int_equal(trainer.step, 1);
+    assert_int_equal(trainer.window, 4);
+    trainer_free(&trainer);
+}
+
+// ---- snapshots ----
+
+static void save_trainer(const Trainer *trainer, const TrainSettings *settings, const DataIdentity *data, const char *out)
+{
+    Error error;
+    cJSON *json = snapshot_to_json(trainer, settings, data);
+    assert_non_null(json);
+    const float *moments[] = {trainer->optimizer.m, trainer->optimizer.v};
+    CheckpointSource source = {.model = &trainer->model, .moments = moments, .moment_names = optimizer_moment_names, .n_moments = OPTIMIZER_MOMENTS,
+                               .trainer = json};
+    assert_ok(checkpoint_save(&source, out, trainer->step, &error), &error);
+    cJSON_Delete(json);
+}
+
+static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *out, const DataIdentity *data)
+{
+    Error error, note;
+    Model model;
+    char *folder = checkpoint_resolve(out, &note, &error);
+    assert_non_null(folder);
+    cJSON *json = checkpoint_load_trainer(folder, &error);
+    assert_non_null(json);
+    TrainerOptions options = tiny_options(3, 2);
+    assert_ok(checkpoint_load_model(&model, kernels(), folder, &error), &error);
+    assert_ok(trainer_create(trainer, &model, &options, &error), &error);
+    float *moments[] = {trainer->optimizer.m, trainer->optimizer.v};
+    assert_ok(snapshot_restore(trainer, json, &error), &error);
+    assert_ok(checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &trainer->model, folder, &error), &error);
+    assert_ok(snapshot_check_data(json, data, &error), &error);
+    DataIdentity other = *data;
+    other.tokens++;
+    assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+    other = *data;
+    other.tokenizer_hash++;
+    assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+    size_t count;
+    char **arguments = snapshot_arguments(&count, json, &error);
+    assert_int_equal(count, 2);
+    assert_string_equal(arguments[1], data->arguments[1]);
+    assert_true(snapshot_prepared(json));
+    trainer->train = fixture->loader;
+    free(arguments);
+    cJSON_Delete(json);
+    free(folder);
+}
+
+static void test_snapshot(void **state)
+{
+    Fixture *fixture = *state;
+    Trainer unbroken, before, after;
+    TrainSettings *settings = PARSE("train", "a", "b", "--out", "run");
+    DataIdentity data = {.arguments = settings->data, .n_arguments = 2, .prepared = true, .tokens = loader_tokens(fixture->loader),
+                         .windows = loader_windows(fixture->loader), .tokenizer_hash = UINT32_MAX - 1};
+    char *out = path_join(fixture->folder, "run");
+    tiny_trainer(&unbroken, fixture, 3, 2);
+    steps(&unbroken, 24);
+    rng_next(&unbroken.rng);
+    tiny_trainer(&before, fixture, 3, 2);
+    steps(&before, 11);
+    rng_next(&before.rng);
+    before.skipped_in_row = 2;
+    save_trainer(&before, settings, &data, out);
+    load_trainer(&after, fixture, out, &data);
+    assert_int_equal(after.step, 11);
+    assert_int_equal(after.optimizer.updates, 11);
+    assert_int_equal(after.skipped_in_row, 2);
+    steps(&after, 13);   // 144 windows in all: past the end of the first epoch
+    assert_true(after.window > loader_windows(fixture->loader));
+    size_t bytes = unbroken.model.table.total * sizeof(float);
+    assert_memory_equal(unbroken.model.params, after.model.params, bytes);
+    assert_memory_equal(unbroken.optimizer.m, after.optimizer.m, bytes);
+    assert_memory_equal(unbroken.optimizer.v, after.optimizer.v, bytes);
+    assert_memory_equal(&unbroken.rng, &after.rng, sizeof after.rng);
+    assert_true(unbroken.norm_average == after.norm_average);
+    assert_int_equal(unbroken.window, after.window);
+    assert_int_equal(unbroken.tokens_seen, after.tokens_seen);
+    trainer_free(&unbroken);
+    trainer_free(&before);
+    trainer_free(&after);
+    drop(settings);
+    free(out);
+}
+
+static void test_snapshot_refuses(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "{}",
+        "{\"format\":2,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
+        "{\"format\":1,\"step\":-1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
+        "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":2,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
+        "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\"]}",
+        "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"x\",\"4\"]}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        Error error = {""};
+        Trainer trainer = {0};
+        cJSON *json = cJSON_Parse(bad[i]);
+        assert_non_null(json);
+        assert_int_equal(snapshot_restore(&trainer, json, &error), -1);
+        assert_non_null(strstr(error.text, "trainer.json"));
+        cJSON_Delete(json);
+    }
+}
+
+// ---- poison ----
+
+static int poison(const char *folder, const char *name)
+{
+    Error error;
+    Model model;
+    const Kernels *found = kernels_select(&error);
+    cJSON *trainer = checkpoint_load_trainer(folder, &error);
+    int64_t step;
+    if (found == NULL || trainer == NULL || snapshot_step(&step, trainer, &error) || checkpoint_load_model(&model, found, folder, &error)) {
+        return args_fail(&error);
+    }
+    float *moments[] = {calloc(model.table.total, sizeof(float)), calloc(model.table.total, sizeof(float))};
+    const float *saved[] = {moments[0], moments[1]};
+    const Tensor *tensor = tensor_find(&model.table, name);
+    char *tokenizer = path_join(folder, "tokenizer.json");
+    if (tensor == NULL || checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &model, folder, &error)) {
+        return 1;
+    }
+    model.params[tensor->offset + tensor->count / 2] = NAN;
+    CheckpointSource source = {.model = &model, .tokenizer_path = tokenizer, .moments = saved, .moment_names = optimizer_moment_names,
+                               .n_moments = OPTIMIZER_MOMENTS, .trainer = trainer};
+    char *out = strndup(folder, (size_t)(path_base(folder) - folder));
+    int failed = checkpoint_save(&source, out, step, &error);
+    free(out);
+    free(tokenizer);
+    free(moments[0]);
+    free(moments[1]);
+    cJSON_Delete(trainer);
+    model_free(&model);
+    return failed ? args_fail(&error) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "--poison") == 0) {
+        return poison(argv[2], argv[3]);
+    }
+#ifdef _OPENMP
+    omp_set_num_threads(1);   // so small a model gains nothing from more
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_learns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_accumulation, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_clip_and_spike, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_skips, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nan_weight_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stop_leaves_everything, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_snapshot, set_up, tear_down),
+        cmocka_unit_test(test_snapshot_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
