@@ -1,6 +1,6 @@
 # lattice.c: `make` builds the programs, `make help` lists the other targets.
 #
-#   CC=gcc|clang  BUILD=build  OPENMP=1|0  SANITIZE=address,undefined  OPT=-O3
+#   CC=gcc|clang  BUILD=build  OPENMP=1|0  SANITIZE=address,undefined  OPT=-O3  V=1 (shows the commands)
 
 ifeq ($(origin CC),default)
   CC := gcc
@@ -9,6 +9,8 @@ BUILD    ?= build
 OPENMP   ?= 1
 OPT      ?= -O3
 SANITIZE ?=
+Q        := $(if $(V),,@)
+JOBS     := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
 PROGRAM_DIR ?=
 PROGRAMS := $(addprefix $(PROGRAM_DIR),prepare tokenize train generate eval_ppl)
@@ -57,33 +59,39 @@ all: $(PROGRAMS) $(BUILD)/stories
 
 define program_rule
 $(1): $(BUILD)/$(filter %/$(notdir $(1)).o,$(MAINS:.c=.o)) $(LIB)
-	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+	@echo '  link $$@'
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 $(BUILD)/stories: $(BUILD)/data/stories.o $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@echo '  link $@'
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(Q)ar rcs $@ $^
 
 define isa_rule
 $(BUILD)/$(1)/%.o: %.c
 	@mkdir -p $$(dir $$@)
-	$$(CC) $$(CFLAGS) $$(ISA_FLAGS_$(1)) -DISA=$(1) -c -o $$@ $$<
+	@echo '  $$(CC) $$< ($(1))'
+	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_FLAGS_$(1)) -DISA=$(1) -c -o $$@ $$<
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(dir $@)
-	$(CC) $(CFLAGS) -c -o $@ $<
+	@echo '  $(CC) $<'
+	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(REF_OBJ) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	@echo '  link $@'
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 $(BUILD)/tests/golden: $(BUILD)/tests/golden.o $(REF_OBJ) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@echo '  link $@'
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Every finding of these groups is an error; the suppressions hold for tests' deliberate oddities and for cppcheck's own limits.
 cppcheck:
@@ -105,23 +113,23 @@ setup:
 
 # Setup may install a compiler or a library, so the build starts in a make of its own.
 test: setup
-	@$(MAKE) --no-print-directory run-tests
+	@$(MAKE) --no-print-directory -j$(JOBS) run-tests
 
 .PHONY: run-tests
 run-tests: all $(TESTS) $(BUILD)/tests/golden
-	@BUILD=$(BUILD) tests/run $(TESTS)
+	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) tests/run $(TESTS)
 
 quickstart: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@BUILD=$(BUILD) scripts/quickstart
 
 asan: setup
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SANITIZE=address,undefined OPT=-O1 PROGRAM_DIR=$(BUILD)-asan/ run-tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)-asan SANITIZE=address,undefined OPT=-O1 PROGRAM_DIR=$(BUILD)-asan/ run-tests
 
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz:
-	@$(MAKE) --no-print-directory CC=clang BUILD=$(BUILD)-fuzz SANITIZE=address,undefined,fuzzer-no-link OPENMP=0 OPT=-O1 run-fuzz
+	@$(MAKE) --no-print-directory -j$(JOBS) CC=clang BUILD=$(BUILD)-fuzz SANITIZE=address,undefined,fuzzer-no-link OPENMP=0 OPT=-O1 run-fuzz
 
 .PHONY: run-fuzz
 run-fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%)
@@ -129,7 +137,8 @@ run-fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%)
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
 	@mkdir -p $(dir $@)
-	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+	@echo '  link $@'
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 clean:
 	rm -rf $(BUILD) $(PROGRAMS)

@@ -21,10 +21,10 @@ typedef struct SizeDefaults {
 } SizeDefaults;
 
 static const SizeDefaults size_defaults[] = {
-    {3e6, 3e-3, 8192, 250, 500},
-    {2e7, 1.5e-3, 32768, 100, 100},
-    {7e7, 1e-3, 131072, 20, 10},
-    {INFINITY, 6e-4, 524288, 5, 2},
+    {3e6, 4e-3, 4096, 500, 500},
+    {2e7, 2e-3, 16384, 100, 100},
+    {7e7, 1e-3, 65536, 40, 20},
+    {INFINITY, 6e-4, 262144, 10, 4},
 };
 
 static const char usage[] = "DATA... --out DIR [flags]";
