@@ -131,7 +131,7 @@ expect 1 "n_layer is 2 in the checkpoint, 3 now" "$train" --resume --out "$work/
 expect 1 "seq-len cannot change" "$train" --resume --out "$work/one" --seq-len 64 --steps 20
 expect 1 "the data is not the one" "$train" "$work/data/train_000000.bin" --resume --out "$work/one" --steps 20
 expect 0 "" "$train" --resume --out "$work/one" --steps 20 --lr 0.001 --threads 1
-says "lr changes from 0.003 to 0.001"
+says "lr changes from 0.004 to 0.001"
 [ -e "$work/one/step_00000020" ] || fail "the run did not go on to step 20"
 printf x >>"$work/one/step_00000020/model.safetensors"
 expect 0 "" "$train" --resume --out "$work/one" --steps 16 --threads 1

@@ -201,12 +201,12 @@ static void test_settings_resolve(void **state)
     RunSize size = {.params = 1100000, .windows = 1000};
     TrainSettings *s = PARSE("train", "a.txt", "--out", "run");
     assert_ok(settings_resolve(s, &size, &error), &error);
-    assert_int_equal(s->batch_tokens, 8192);
+    assert_int_equal(s->batch_tokens, 4096);
     assert_int_equal(s->micro_batch, 4);
-    assert_float_equal(s->lr, 3e-3, 1e-12);
-    assert_float_equal(s->min_lr, 3e-4, 1e-12);
-    assert_int_equal(s->steps, 500);   // four epochs of 1,024,000 tokens, which is less than 20 tokens a parameter
-    assert_int_equal(s->warmup, 50);
+    assert_float_equal(s->lr, 4e-3, 1e-12);
+    assert_float_equal(s->min_lr, 4e-4, 1e-12);
+    assert_int_equal(s->steps, 1000);   // four epochs of 1,024,000 tokens, which is less than 20 tokens a parameter
+    assert_int_equal(s->warmup, 100);
     drop(s);
     s = PARSE("train", "a.txt", "--out", "run", "--seq-len", "32", "--batch-tokens", "500", "--micro-batch=3", "--tokens", "10k", "--min-lr", "0", "--lr", "0.01");
     assert_ok(settings_resolve(s, &size, &error), &error);
@@ -226,8 +226,8 @@ static void test_settings_resolve(void **state)
     size = (RunSize){.params = 110000000, .windows = UINT64_C(40000000000)};   // more than 2^31 tokens everywhere
     s = PARSE("train", "a.bin", "--out", "run", "--epochs", "1");
     assert_ok(settings_resolve(s, &size, &error), &error);
-    assert_int_equal(s->batch_tokens, 524288);
-    assert_int_equal(s->steps, INT64_C(40000000000) * 1024 / 524288);
+    assert_int_equal(s->batch_tokens, 262144);
+    assert_int_equal(s->steps, INT64_C(40000000000) * 1024 / 262144);
     assert_float_equal(s->lr, 6e-4, 1e-12);
     drop(s);
 }
