@@ -13,24 +13,27 @@ Q        := $(if $(V),,@)
 JOBS     := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
 PROGRAM_DIR ?=
-PROGRAMS := $(addprefix $(PROGRAM_DIR),prepare tokenize train generate eval_ppl)
-MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c
+PROGRAMS := $(addprefix $(PROGRAM_DIR),prepare tokenize train generate eval_ppl bench)
+MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c benchmarks/bench.c
 
 # Kernels and mixers are compiled once for each instruction set and chosen at run time (model/kernels/kernels.c).
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 ifeq ($(ARCH),x86_64)
   ISAS := generic avx2 avx512
+  # Only the matrix products differ with bf16 instructions; table.c joins them with the rest of avx512.
+  BF16_OBJ := $(BUILD)/avx512bf16/model/kernels/gemm.o $(BUILD)/avx512bf16/model/kernels/update.o
 else
   ISAS := generic
 endif
 ISA_FLAGS_generic :=
 ISA_FLAGS_avx2    := -mavx2 -mfma
+ISA_FLAGS_avx512bf16 = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_avx512  := -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas
 # -ffp-contract=fast allows fused multiply-add and nothing else; NaN and infinity keep their meaning.
 CFLAGS   += -std=c11 -D_GNU_SOURCE -g $(OPT) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(WARN) -I. -MMD -MP
-LDLIBS   += -lcjson -lpcre2-8 -lxxhash -lm
+LDLIBS   += -lcjson -lpcre2-8 -lutf8proc -lxxhash -larchive -lz -lzstd -lsnappy -llz4 -lbrotlidec -pthread -ldl -lm
 ifneq ($(SANITIZE),)
   CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
   LDFLAGS += -fsanitize=$(SANITIZE)
@@ -47,8 +50,8 @@ ifeq ($(OPENMP),1)
 endif
 
 ISA_SRC  := $(filter-out model/kernels/kernels.c, $(wildcard model/kernels/*.c model/mixers/*.c))
-LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC), $(wildcard base/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c))
-LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(foreach isa,$(ISAS),$(ISA_SRC:%.c=$(BUILD)/$(isa)/%.o))
+LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC), $(wildcard base/*.c benchmarks/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c))
+LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(foreach isa,$(ISAS),$(ISA_SRC:%.c=$(BUILD)/$(isa)/%.o)) $(BF16_OBJ)
 LIB      := $(BUILD)/liblattice.a
 REF_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/reference/*.c))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
@@ -78,7 +81,7 @@ $(BUILD)/$(1)/%.o: %.c
 	@echo '  $$(CC) $$< ($(1))'
 	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_FLAGS_$(1)) -DISA=$(1) -c -o $$@ $$<
 endef
-$(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
+$(foreach isa,$(ISAS) avx512bf16,$(eval $(call isa_rule,$(isa))))
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(dir $@)
@@ -102,6 +105,7 @@ help:
 	@echo 'make              builds ./prepare ./tokenize ./train ./generate ./eval_ppl'
 	@echo 'make test         installs what is missing, builds and runs all tests'
 	@echo 'make quickstart   the whole way once: corpus, training (two minutes), perplexity, sample'
+	@echo 'make bench        builds ./bench, which measures this build beside the ceilings of this machine'
 	@echo 'make setup        installs what building needs (as root or with sudo)'
 	@echo 'make asan         the tests under address and undefined-behaviour sanitizers'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS seconds (needs clang; default 20)'

@@ -9,6 +9,8 @@
 
 #include <cjson/cJSON.h>
 
+#include "base/program.h"
+
 enum {
     HELP_WIDTH = 110,       // columns of --help
     HELP_LEFT_MAX = 34,     // wider flags put their text on the next line
@@ -295,13 +297,24 @@ static void parse_short(const ArgProgram *program, int argc, char **argv, int *i
     }
 }
 
+static void print_help_and_exit(const ArgProgram *program)
+{
+    args_help(program, stdout);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        Error error;
+        error_set(&error, "cannot write to standard output: %s", strerror(errno));
+        exit(args_fail(&error));
+    }
+    exit(0);
+}
+
 void args_parse(const ArgProgram *program, int argc, char **argv, size_t *n_positional)
 {
+    program_start();
     // First, so that the defaults shown are not yet changed by flags before it.
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (is_help(program, argv[i])) {
-            args_help(program, stdout);
-            exit(fflush(stdout) == 0 ? 0 : 1);
+            print_help_and_exit(program);
         }
     }
     size_t count = 0;
@@ -401,6 +414,27 @@ static void print_wrapped(FILE *out, const char *text, size_t left)
     fputc('\n', out);
 }
 
+// One line on what k, m and g mean.
+static void help_sizes(const ArgProgram *program, FILE *out)
+{
+    char binary[512] = "";
+    bool decimal = false;
+    for (size_t i = 0; i < program->n_specs; i++) {
+        const ArgSpec *spec = &program->specs[i];
+        decimal = decimal || (spec->kind == ARG_SIZE && !spec->binary);
+        if (spec->binary) {
+            size_t used = strlen(binary);
+            snprintf(binary + used, sizeof binary - used, "%s--%s", used > 0 ? ", " : "", spec->name);
+        }
+    }
+    if (binary[0] != 0) {
+        fprintf(out, "\nSizes may end in k, m, g: 1,024-fold in %s (2k = 2,048)%s.\n", binary,
+                decimal ? ", else 1,000-fold (16k = 16,000)" : "");
+    } else if (decimal) {
+        fprintf(out, "\nSizes may end in k, m, g, all 1,000-fold (16k = 16,000).\n");
+    }
+}
+
 void args_help(const ArgProgram *program, FILE *out)
 {
     char left[128], text[512], value[128];
@@ -424,12 +458,7 @@ void args_help(const ArgProgram *program, FILE *out)
         print_wrapped(out, text, width + 4);
     }
     fprintf(out, "  %-*s  this text\n", (int)width, find_short(program, 'h') == NULL ? "-h, --help" : "    --help");
-    for (size_t i = 0; i < program->n_specs; i++) {
-        if (program->specs[i].kind == ARG_SIZE) {
-            fprintf(out, "\nSizes may end in k, m or g, such as 512k or 1.5m.\n");
-            break;
-        }
-    }
+    help_sizes(program, out);
 }
 
 // ---- results ----

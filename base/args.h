@@ -26,7 +26,7 @@ typedef struct ArgSpec {
     const char *value;    // how --help names the value ("N", "DIR"); NULL for switches
     const char *help;     // one line
     double min, max;      // bounds of ARG_SIZE and ARG_REAL, both 0 = unbounded
-    bool binary;          // ARG_SIZE: k = 1,024 (context lengths) instead of 1,000 (token counts)
+    bool binary;          // ARG_SIZE: k = 1,024 (context lengths) instead of 1,000 (token counts); ARG_STRING: a list of such sizes
     bool given;           // set by args_parse when it stood on the command line
 } ArgSpec;
 
@@ -39,13 +39,13 @@ typedef struct ArgProgram {
     size_t min_positional, max_positional;
 } ArgProgram;
 
-// Parses argv[1..]. Flags and positionals may mix; `--` ends flags; `--name value` and `--name=value` both work.
+// Calls program_start (base/program.h), then parses argv[1..]. Flags and positionals may mix; `--` ends flags; `--name value` and `--name=value` both work.
 // The positionals are moved, in order, to argv[1..*n_positional].
-// On --help prints the help to stdout and exits 0. On wrong usage prints "error: ..." and a hint at --help to stderr
+// On --help prints the help to stdout and exits 0, or 1 when that cannot be written. On wrong usage prints "error: ..." and a hint at --help to stderr
 // and exits 2 (a near miss of a flag's name is suggested).
 void args_parse(const ArgProgram *program, int argc, char **argv, size_t *n_positional);
 
-// Prints usage, description and one line a flag with its default.
+// Prints usage, description, one line a flag with its default, and in which flags k, m and g are 1,024-fold.
 void args_help(const ArgProgram *program, FILE *out);
 
 // Parses a size such as "512k" or "1.5m"; thousand is 1000 or 1024. Returns 0, or -1 with `error` set.

@@ -17,6 +17,13 @@ enum { BLOCK = 1 << 20 };
 static int fail(const char *action, const char *path, int code, Error *error)
 {
     const char *advice = "";
+    if (path[0] == 0) {
+        return error_set(error, "cannot %s '': the name is empty", action);
+    }
+    if (code == EFBIG) {
+        return error_set(error, "cannot %s %s: it would be larger than files may be here (%s): raise the limit with ulimit -f, or name "
+                         "another disk", action, path, strerror(code));
+    }
     if (code == ENOSPC || code == EDQUOT) {
         return error_set(error, "cannot %s %s: the disk is full (%s): free some space or name a folder on another disk", action, path,
                          strerror(code));
@@ -250,6 +257,62 @@ bool file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+bool file_is_missing(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+int file_check(const char *path, Error *error)
+{
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        return 0;
+    }
+    if (path[0] != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        return error_set(error, "there is no file or folder %s", path);
+    }
+    return fail("open", path, errno, error);
+}
+
+bool file_is_same(const char *a, const char *b)
+{
+    struct stat one, other;
+    if (stat(a, &one) == 0 && stat(b, &other) == 0) {
+        return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    }
+    char *a_folder = path_folder(a), *b_folder = path_folder(b);
+    bool same = a_folder != NULL && b_folder != NULL && strcmp(path_base(a), path_base(b)) == 0 && stat(a_folder, &one) == 0 &&
+                stat(b_folder, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    free(a_folder);
+    free(b_folder);
+    return same;
+}
+
+int file_check_output(const char *path, Error *error)
+{
+    struct stat info;
+    if (path_base(path)[0] == 0) {
+        return fail("write", path, EISDIR, error);
+    }
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        if (S_ISDIR(info.st_mode)) {
+            return error_set(error, "cannot write %s: it is a folder: give the name of a file", path);
+        }
+        return access(path, W_OK) == 0 ? 0 : fail("write", path, errno, error);
+    }
+    char *folder = path_folder(path);
+    if (folder == NULL) {
+        return error_set(error, "cannot write %s: out of memory", path);
+    }
+    int code = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    int status = code == 0        ? 0
+                 : code == ENOENT ? error_set(error, "cannot write %s: there is no folder %s: make it first", path, folder)
+                                  : fail("write", path, code, error);
+    free(folder);
+    return status;
+}
+
 bool file_is_folder(const char *path)
 {
     struct stat info;
@@ -278,9 +341,10 @@ int folder_make(const char *path, Error *error)
         }
         memcpy(part, path, i);
         part[i] = 0;
-        if (mkdir(part, 0777) != 0 && !file_is_folder(part)) {
-            status = errno == EEXIST ? error_set(error, "cannot create folder %s: %s is a file", path, part)
-                                     : fail("create folder", part, errno, error);
+        int code = mkdir(part, 0777) == 0 ? 0 : errno;
+        if (code != 0 && !file_is_folder(part)) {
+            status = code == EEXIST ? error_set(error, "cannot create folder %s: %s is a file", path, part)
+                                    : fail("create folder", part, code, error);
         }
     }
     free(part);

@@ -28,6 +28,14 @@ int file_write_atomic(const char *path, const void *data, size_t size, Error *er
 int file_hash(const char *path, uint64_t *hash, Error *error);
 
 bool file_exists(const char *path);
+bool file_is_missing(const char *path);   // certainly: not just out of reach
+// Whether a file or folder can be found. Returns 0, or -1 with `error` set, which tells a missing one from one out of reach.
+int file_check(const char *path, Error *error);
+// Whether two names mean one file: which is there (links are followed), or which would be made.
+bool file_is_same(const char *a, const char *b);
+// Whether a file could be written there: its folder is there and can be written, and it is no folder. Nothing is made or changed.
+// Returns 0, or -1 with `error` set.
+int file_check_output(const char *path, Error *error);
 bool file_is_folder(const char *path);
 int64_t file_size(const char *path);   // -1 when it cannot be told
 
@@ -45,6 +53,9 @@ char *path_join(const char *folder, const char *name);
 
 // The part behind the last '/'.
 const char *path_base(const char *path);
+
+// The folder that holds a file ("a/" of "a/b", "." of "b"), in a buffer to free; NULL when out of memory.
+char *path_folder(const char *path);
 
 // A growing list of strings, each owned.
 typedef struct PathList {

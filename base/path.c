@@ -33,6 +33,12 @@ const char *path_base(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+char *path_folder(const char *path)
+{
+    size_t length = (size_t)(path_base(path) - path);
+    return length > 0 ? strndup(path, length) : strdup(".");
+}
+
 int path_list_add(PathList *list, const char *path, Error *error)
 {
     if (list->count == list->capacity) {
@@ -126,7 +132,7 @@ static int add_existing(PathList *list, const char *path, bool (*accept)(const c
         return 0;
     }
     if (file_size(path) < 0) {
-        return error_set(error, "%s is not a regular file", path);
+        return file_check(path, error) ? -1 : error_set(error, "%s is not a regular file", path);
     }
     return path_list_add(list, path, error);
 }
@@ -139,7 +145,7 @@ static int add_glob(PathList *list, const char *pattern, bool (*accept)(const ch
     if (code == GLOB_NOSPACE) {
         status = error_set(error, "out of memory for the pattern %s", pattern);
     } else if (code != 0) {
-        status = error_set(error, "nothing matches the pattern %s", pattern);
+        status = error_set(error, "nothing matches the pattern %s, or a folder on its way cannot be read", pattern);
     } else {
         qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, compare_names);
         for (size_t i = 0; i < matches.gl_pathc && status == 0; i++) {
@@ -154,12 +160,10 @@ int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool
 {
     for (size_t i = 0; i < n_arguments; i++) {
         int status;
-        if (file_exists(arguments[i])) {
-            status = add_existing(list, arguments[i], accept, error);
-        } else if (strpbrk(arguments[i], "*?[{") != NULL) {
+        if (file_is_missing(arguments[i]) && strpbrk(arguments[i], "*?[{") != NULL) {
             status = add_glob(list, arguments[i], accept, error);
         } else {
-            status = error_set(error, "there is no file or folder %s", arguments[i]);
+            status = file_check(arguments[i], error) == 0 ? add_existing(list, arguments[i], accept, error) : -1;
         }
         if (status) {
             return -1;

@@ -4,6 +4,7 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,12 @@ int checkpoint_prune(const char *out, size_t keep, Error *error);
 // Resolves CKPT: a checkpoint folder itself (verified), or a run's OUT (its newest checkpoint that verifies). `note`, if not NULL, receives text about newer
 // ones that were passed over and why, else "". Returns the folder in a buffer to free, or NULL with `error` set.
 char *checkpoint_resolve(const char *path, Error *note, Error *error);
+
+// The same for using the model alone: optimizer.safetensors may have been removed; everything else is verified.
+char *checkpoint_resolve_model(const char *path, Error *note, Error *error);
+
+// Whether a file of that name lies, or would lie, in the folder of a checkpoint: nothing else may be written there.
+bool checkpoint_holds(const char *path);
 
 // Checks names, sizes and checksums of all files that trainer.json lists. Returns 0, or -1 naming the file that is wrong.
 int checkpoint_verify(const char *folder, Error *error);

@@ -12,7 +12,8 @@
 
 enum { MAX_TRAINER_BYTES = 16 << 20 };
 
-static const char *const known_files[] = {"model.safetensors", "config.json", "tokenizer.json", "optimizer.safetensors"};
+static const char optimizer_file[] = "optimizer.safetensors";
+static const char *const known_files[] = {"model.safetensors", "config.json", "tokenizer.json", optimizer_file};
 enum { N_KNOWN = sizeof known_files / sizeof known_files[0], N_REQUIRED = 2 };
 
 enum { N_DIGITS = 16 };
@@ -123,7 +124,7 @@ struct cJSON *manifest_read(const char *folder, Error *error)
     size_t size = 0;
     if (path == NULL) {
         error_set(error, "out of memory while reading %s", folder);
-    } else if (!file_exists(path)) {
+    } else if (file_is_missing(path)) {
         error_set(error, "%s holds no trainer.json: it is no complete checkpoint", folder);
     } else {
         char *text = file_read(path, MAX_TRAINER_BYTES, &size, error);
@@ -138,7 +139,7 @@ struct cJSON *manifest_read(const char *folder, Error *error)
     return tree;
 }
 
-static int check_listed(const char *folder, const cJSON *entry, bool hashes, Error *error)
+static int check_listed(const char *folder, const cJSON *entry, bool hashes, bool slim, Error *error)
 {
     int64_t bytes = 0;
     const char *xxh3 = NULL;
@@ -155,7 +156,9 @@ static int check_listed(const char *folder, const cJSON *entry, bool hashes, Err
     }
     int status = 0;
     int64_t found = file_size(path);
-    if (found < 0) {
+    if (slim && strcmp(name, optimizer_file) == 0 && file_is_missing(path)) {
+        status = 0;
+    } else if (found < 0) {
         status = error_set(error, "%s is missing, but trainer.json lists it: use another checkpoint", path);
     } else if (found != bytes) {
         status = error_set(error, "%s has %" PRId64 " bytes, but trainer.json lists %" PRId64 ": it was cut short or changed; use another checkpoint",
@@ -190,7 +193,7 @@ static int check_unlisted(const char *folder, const cJSON *files, Error *error)
     return 0;
 }
 
-int manifest_check(const char *folder, bool hashes, Error *error)
+int manifest_check(const char *folder, bool hashes, bool slim, Error *error)
 {
     cJSON *tree = manifest_read(folder, error);
     if (tree == NULL) {
@@ -199,7 +202,7 @@ int manifest_check(const char *folder, bool hashes, Error *error)
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(tree, "files");
     int status = cJSON_IsObject(files) ? 0 : error_set(error, "%s/trainer.json lists no files: it is no complete checkpoint", folder);
     for (const cJSON *entry = files != NULL ? files->child : NULL; entry != NULL && status == 0; entry = entry->next) {
-        status = check_listed(folder, entry, hashes, error);
+        status = check_listed(folder, entry, hashes, slim, error);
     }
     if (status == 0) {
         status = check_unlisted(folder, files, error);

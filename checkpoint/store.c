@@ -77,7 +77,7 @@ static int store_open(Store *store, const char *out, Error *error)
     return 0;
 }
 
-int checkpoint_verify(const char *folder, Error *error) { return manifest_check(folder, true, error); }
+int checkpoint_verify(const char *folder, Error *error) { return manifest_check(folder, true, false, error); }
 
 // ---- resolve ----
 
@@ -91,7 +91,7 @@ static void add_note(Error *note, const char *why)
     }
 }
 
-static char *resolve_run(const char *out, Error *note, Error *error)
+static char *resolve_run(const char *out, bool slim, Error *note, Error *error)
 {
     Store store;
     if (store_open(&store, out, error)) {
@@ -101,7 +101,7 @@ static char *resolve_run(const char *out, Error *note, Error *error)
     Error why = {""}, first = {""};
     for (size_t i = 0; i < store.count && found == NULL; i++) {
         char *folder = path_join(out, store.entries[i].name);
-        if (folder != NULL && checkpoint_verify(folder, &why) == 0) {
+        if (folder != NULL && manifest_check(folder, true, slim, &why) == 0) {
             found = folder;
             break;
         }
@@ -137,7 +137,7 @@ static bool holds(const char *folder, const char *name)
     return there;
 }
 
-char *checkpoint_resolve(const char *path, Error *note, Error *error)
+static char *resolve(const char *path, bool slim, Error *note, Error *error)
 {
     if (note != NULL) {
         note->text[0] = 0;
@@ -152,7 +152,7 @@ char *checkpoint_resolve(const char *path, Error *note, Error *error)
     bool named = parse_name(path_base(folder), &step, &suffix);
     if (named && strcmp(suffix, ".tmp") == 0) {
         error_set(error, "%s is unfinished (its name ends in .tmp): give another checkpoint", path);
-    } else if (named && *suffix == 0 && !file_exists(folder)) {
+    } else if (named && *suffix == 0 && file_is_missing(folder)) {
         // Its successor's save may just be between two renames.
         size_t length = strlen(folder);
         char *aside = realloc(folder, length + 5);
@@ -160,25 +160,39 @@ char *checkpoint_resolve(const char *path, Error *note, Error *error)
             folder = aside;
             memcpy(folder + length, ".old", 5);
         }
-        if (aside != NULL && file_is_folder(folder) && checkpoint_verify(folder, error) == 0) {
+        if (aside != NULL && file_is_folder(folder) && manifest_check(folder, true, slim, error) == 0) {
             return folder;
         }
         error_set(error, "there is no checkpoint %s", path);
-    } else if (!file_exists(folder)) {
+    } else if (folder[0] != 0 && file_is_missing(folder)) {
         error_set(error, "there is no checkpoint or folder %s", path);
+    } else if (file_check(folder, error)) {
+        error_prefix(error, "checkpoint");
     } else if (!file_is_folder(folder)) {
         error_set(error, "%s is a file: give the folder of the checkpoint", path);
     } else if (named || holds(folder, "trainer.json") || holds(folder, "model.safetensors")) {
-        if (checkpoint_verify(folder, error) == 0) {
+        if (manifest_check(folder, true, slim, error) == 0) {
             return folder;
         }
     } else {
-        char *found = resolve_run(folder, note, error);
+        char *found = resolve_run(folder, slim, note, error);
         free(folder);
         return found;
     }
     free(folder);
     return NULL;
+}
+
+char *checkpoint_resolve(const char *path, Error *note, Error *error) { return resolve(path, false, note, error); }
+
+char *checkpoint_resolve_model(const char *path, Error *note, Error *error) { return resolve(path, true, note, error); }
+
+bool checkpoint_holds(const char *path)
+{
+    char *folder = path_folder(path);
+    bool held = folder != NULL && holds(folder, "trainer.json");
+    free(folder);
+    return held;
 }
 
 // ---- prune ----
@@ -233,7 +247,7 @@ static int settle_aside(const Store *store, const char *out, Error *error)
         } else {
             plain[strlen(plain) - strlen(".old")] = 0;
             Error ignored;
-            if (manifest_check(plain, false, &ignored) == 0 || manifest_check(folder, false, &ignored) != 0) {
+            if (manifest_check(plain, false, false, &ignored) == 0 || manifest_check(folder, false, false, &ignored) != 0) {
                 status = drop(out, name, error);
             } else if (!file_exists(plain) && rename(folder, plain) != 0) {
                 status = error_set(error, "cannot rename %s: %s", folder, strerror(errno));
@@ -268,7 +282,7 @@ int checkpoint_prune(const char *out, size_t keep, Error *error)
         }
         Error ignored;
         char *folder = path_join(out, store.entries[i].name);
-        good += folder != NULL && manifest_check(folder, false, &ignored) == 0;
+        good += folder != NULL && manifest_check(folder, false, false, &ignored) == 0;
         free(folder);
     }
     store_close(&store);

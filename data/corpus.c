@@ -1,39 +1,56 @@
-// Documents out of files: one reader a form, behind one table. A reader takes an open stream, so that what unpacks files can stand in
-// front of it.
+// Documents out of files. A file's name tells its form; readers of the text forms take a stream, so that what unpacks files stands in
+// front of them.
 #include "data/corpus.h"
 
-#include <cjson/cJSON.h>
-#include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/progress.h"
+#include "data/form.h"
+#include "data/reader.h"
 
-enum { MAX_WARNINGS = 5, FIRST_BUFFER = 1 << 16 };
+enum { MAX_WARNINGS = 5, MAX_NESTING = 3 };
 
-typedef struct CorpusReader {
-    const CorpusOptions *options;
-    CorpusStats *stats;
-    CorpusVisit visit;
-    void *context;
-    uint64_t bad_records;
-} CorpusReader;
+// ---- what the readers share ----
 
-// Reads the documents of one stream. `name` stands in messages. Returns 0, or -1 with `error` set.
-typedef int (*FormRead)(CorpusReader *reader, FILE *stream, const char *name, Error *error);
+size_t reader_cut(const char *text)
+{
+    for (size_t i = CORPUS_MAX_DOCUMENT; i > 0; i--) {
+        if (text[i - 1] == '\n') {
+            return i;
+        }
+    }
+    size_t cut = CORPUS_MAX_DOCUMENT;
+    // No character is cut in two (more than three such bytes would be no UTF-8).
+    for (int i = 0; i < 3 && ((unsigned char)text[cut] & 0xc0) == 0x80; i++) {
+        cut--;
+    }
+    return cut;
+}
 
-typedef struct CorpusForm {
-    const char *suffix;
-    FormRead read;
-} CorpusForm;
-
-static int pass_on(CorpusReader *reader, const char *text, size_t length, Error *error)
+int reader_document(CorpusReader *reader, const char *text, size_t length, Error *error)
 {
     if (length == 0) {
         reader->stats->skipped++;
+        return 0;
+    }
+    while (length > CORPUS_MAX_DOCUMENT) {
+        size_t cut = reader_cut(text);
+        if (reader_document(reader, text, cut, error) != 0) {
+            return -1;
+        }
+        text += cut;
+        length -= cut;
+    }
+    bool is_new = true;
+    if (reader->seen != NULL && text_set_add(reader->seen, text, length, &is_new, error) != 0) {
+        return -1;
+    }
+    if (!is_new) {
+        reader->stats->duplicates++;
         return 0;
     }
     uint64_t index = reader->stats->documents++;
@@ -41,65 +58,15 @@ static int pass_on(CorpusReader *reader, const char *text, size_t length, Error 
     return reader->visit(reader->context, index, text, length, error) == 0 ? 0 : -1;
 }
 
-// Length of a UTF-8 byte order mark at the start of a text.
-static size_t bom_length(const char *text, size_t length) { return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; }
-
-// The whole rest of a stream in a buffer to free. NULL with `error` set.
-static char *read_all(FILE *stream, const char *name, size_t *length, Error *error)
+int reader_bad_record(CorpusReader *reader, const char *problem, Error *error, const char *format, ...)
 {
-    size_t capacity = FIRST_BUFFER;
-    char *text = malloc(capacity);
-    *length = 0;
-    while (text != NULL) {
-        *length += fread(text + *length, 1, capacity - *length, stream);
-        if (*length < capacity) {
-            break;
-        }
-        char *larger = capacity > SIZE_MAX / 2 ? NULL : realloc(text, capacity * 2);
-        if (larger == NULL) {
-            free(text);
-        }
-        text = larger;
-        capacity *= 2;
-    }
-    if (text == NULL) {
-        error_set(error, "%s does not fit into memory as one document; cut it into smaller files or use .jsonl", name);
-        return NULL;
-    }
-    if (ferror(stream)) {
-        error_set(error, "cannot read %s: %s", name, strerror(errno));
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-static int read_txt(CorpusReader *reader, FILE *stream, const char *name, Error *error)
-{
-    size_t length;
-    char *text = read_all(stream, name, &length, error);
-    if (text == NULL) {
-        return -1;
-    }
-    reader->stats->bytes_read += length;
-    const char *nul = memchr(text, 0, length);
-    int result;
-    if (nul != NULL) {
-        result = error_set(error, "%s is not text: it has a NUL byte at offset %zu; remove it, or convert it to UTF-8 if it is UTF-16",
-                           name,
-                           (size_t)(nul - text));
-    } else {
-        size_t skip = bom_length(text, length);
-        result = pass_on(reader, text + skip, length - skip, error);
-    }
-    free(text);
-    return result;
-}
-
-static int bad_record(CorpusReader *reader, const char *name, uint64_t line, const char *problem, Error *error)
-{
+    char place[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(place, sizeof place, format, arguments);
+    va_end(arguments);
     Error message;
-    error_set(&message, "%s:%" PRIu64 ": %s", name, line, problem);
+    error_set(&message, "%s: %s", place, problem);
     if (reader->options->strict) {
         return error_set(error, "%s; mend the record, or leave out --strict to skip such records", message.text);
     }
@@ -114,163 +81,162 @@ static int bad_record(CorpusReader *reader, const char *name, uint64_t line, con
     return 0;
 }
 
-// True when the JSON text has the escape \u0000, which a C string cannot carry. A backslash takes the next character with it, so \\u0000
-// is not one.
-static bool has_nul_escape(const char *line, size_t length)
+// ---- packed files and archives ----
+
+static int read_stream(CorpusReader *reader, ByteStream stream, Form form, const char *name, int depth, Error *error);
+
+// As in folders, what has a name beginning with a dot is not looked at (archives from macOS are full of such files).
+static bool is_hidden(const char *entry)
 {
-    const char *end = line + length;
-    for (const char *p = memchr(line, '\\', length); p != NULL; p = memchr(p, '\\', (size_t)(end - p))) {
-        if (end - p >= 6 && memcmp(p, "\\u0000", 6) == 0) {
+    for (const char *part = entry; part != NULL; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (part[0] == '.' && part[strspn(part, ".")] != '/') {
             return true;
         }
-        if (end - p < 2) {
-            return false;
-        }
-        p += 2;
     }
     return false;
 }
 
-// The item with the document's text. NULL with *problem set when the record has none.
-static const cJSON *text_item(const cJSON *record, const char *text_key, const char **problem)
+// All members of an archive that hold documents.
+static int read_members(CorpusReader *reader, Unpacker *unpacker, const char *name, int depth, Error *error)
 {
-    if (!cJSON_IsObject(record)) {
-        *problem = "not a JSON object";
-        return NULL;
-    }
-    const char *keys[] = {text_key != NULL ? text_key : "text", "content"};
-    for (size_t i = 0; i < (text_key != NULL ? 1 : 2); i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(record, keys[i]);
-        if (cJSON_IsString(item)) {
-            return item;
+    const char *entry;
+    uint64_t used = 0;
+    int more;
+    while ((more = unpacker_next(unpacker, &entry, error)) > 0) {
+        Form form = form_of(entry);
+        if (is_hidden(entry) || form.kind == FORM_UNKNOWN) {
+            continue;
         }
-    }
-    *problem = text_key != NULL ? "no string under the key that --text-key names"
-                                : "no string under \"text\" or \"content\"; name the key with --text-key";
-    if (text_key != NULL) {
-        return NULL;
-    }
-    const cJSON *only = NULL, *item;
-    cJSON_ArrayForEach(item, record) {
-        if (cJSON_IsString(item)) {
-            if (only != NULL) {
-                return NULL;
-            }
-            only = item;
+        if (form.kind == FORM_PARQUET) {
+            return error_set(error, "%s holds the Parquet file %s, which cannot be read inside of an archive: unpack it", name, entry);
         }
+        char *full = path_join(name, entry);
+        if (full == NULL) {
+            return error_set(error, "out of memory while reading %s", name);
+        }
+        int result = read_stream(reader, unpacker_stream(unpacker), form, full, depth + 1, error);
+        free(full);
+        if (result != 0) {
+            return -1;
+        }
+        used++;
     }
-    return only;
+    if (more == 0 && used == 0) {
+        return error_set(error, "%s holds no documents: expected .txt or .jsonl in it", name);
+    }
+    return more;
 }
 
-static int read_record(CorpusReader *reader, const char *line, size_t length, const char *name, uint64_t number, Error *error)
+static int read_empty(void *context, char *buffer, size_t size, size_t *got, Error *error)
 {
-    if (memchr(line, 0, length) != NULL) {
-        return bad_record(reader, name, number, "NUL byte in the line", error);
+    (void)context;
+    (void)buffer;
+    (void)size;
+    (void)error;
+    *got = 0;
+    return 0;
+}
+
+static int read_packed(CorpusReader *reader, ByteStream stream, Form form, const char *name, int depth, Error *error)
+{
+    bool tar = form.kind == FORM_TAR;
+    if (depth >= MAX_NESTING) {
+        return error_set(error, "%s: archives are nested more than %d deep", name, MAX_NESTING);
     }
-    const char *end = NULL, *problem = NULL;
-    cJSON *record = cJSON_ParseWithLengthOpts(line, length, &end, false);
-    if (record == NULL) {
-        return bad_record(reader, name, number, "not valid JSON", error);
+    Unpacker *unpacker = unpacker_open(stream, name, form.packing, tar, error);
+    if (unpacker == NULL) {
+        return -1;
     }
-    while (end < line + length && strchr(" \t\r\n", *end) != NULL) {
-        end++;
-    }
-    const cJSON *item = text_item(record, reader->options->text_key, &problem);
     int result;
-    if (end != line + length) {
-        result = bad_record(reader, name, number, "more than one JSON value in the line", error);
-    } else if (item == NULL) {
-        result = bad_record(reader, name, number, problem, error);
-    } else if (has_nul_escape(line, length)) {
-        result = bad_record(reader, name, number, "\\u0000 in a string", error);
+    if (tar) {
+        result = read_members(reader, unpacker, name, depth, error);
     } else {
-        result = pass_on(reader, item->valuestring, strlen(item->valuestring), error);
+        const char *entry;
+        result = unpacker_next(unpacker, &entry, error);
+        if (result >= 0) {
+            // Packed nothing has no file in it, and is an empty file.
+            ByteStream inner = result > 0 ? unpacker_stream(unpacker) : (ByteStream){read_empty, NULL};
+            result = read_stream(reader, inner, (Form){form.kind, PACKING_NONE}, name, depth + 1, error);
+        }
     }
-    cJSON_Delete(record);
+    unpacker_close(unpacker);
     return result;
 }
 
-static int read_jsonl(CorpusReader *reader, FILE *stream, const char *name, Error *error)
+static int read_stream(CorpusReader *reader, ByteStream stream, Form form, const char *name, int depth, Error *error)
 {
-    char *line = NULL;
-    size_t capacity = 0;
-    uint64_t number = 0;
-    int result = 0;
-    while (result == 0) {
-        errno = 0;
-        ssize_t got = getline(&line, &capacity, stream);
-        if (got < 0) {
-            if (!feof(stream) || ferror(stream)) {
-                result = error_set(error, "cannot read %s behind line %" PRIu64 ": %s", name, number, strerror(errno));
-            }
-            break;
-        }
-        size_t length = (size_t)got;
-        size_t skip = number == 0 ? bom_length(line, length) : 0;
-        number++;
-        reader->stats->bytes_read += length;
-        if (skip + strspn(line + skip, " \t\r\n") < length) {
-            result = read_record(reader, line + skip, length - skip, name, number, error);
-        }
+    if (form.kind == FORM_TAR || form.packing != PACKING_NONE) {
+        return read_packed(reader, stream, form, name, depth, error);
     }
-    free(line);
-    return result;
+    if (form.kind == FORM_LINES) {
+        return read_lines(reader, stream, name, error);
+    }
+    if (reader->where != NULL) {
+        return error_set(error, "%s has no number \"%s\": --where needs .jsonl or .parquet documents", name, reader->where->column);
+    }
+    return read_text(reader, stream, name, error);
 }
 
-static const CorpusForm forms[] = {
-    {".txt", read_txt},
-    {".jsonl", read_jsonl},
-};
+// ---- the corpus ----
 
-static const CorpusForm *form_of(const char *path)
-{
-    size_t length = strlen(path);
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        size_t suffix = strlen(forms[i].suffix);
-        if (length > suffix && strcasecmp(path + length - suffix, forms[i].suffix) == 0) {
-            return &forms[i];
-        }
-    }
-    return NULL;
-}
-
-bool corpus_accepts(const char *path) { return form_of(path) != NULL; }
+bool corpus_accepts(const char *path) { return form_of(path).kind != FORM_UNKNOWN; }
 
 static int read_file(CorpusReader *reader, const char *path, Error *error)
 {
-    if (file_is_folder(path)) {
-        return error_set(error, "%s is a folder, expected a file", path);
+    Form form = form_of(path);
+    if (form.kind == FORM_PARQUET) {
+        return read_parquet(reader, path, error);
     }
-    FILE *stream = fopen(path, "rb");
-    if (stream == NULL) {
-        return error_set(error, "cannot read %s: %s", path, strerror(errno));
+    FileStream file;
+    if (file_stream_open(&file, path, &reader->stats->bytes_read, error) != 0) {
+        return -1;
     }
-    int result = form_of(path)->read(reader, stream, path, error);
-    fclose(stream);
+    int result = read_stream(reader, file_stream(&file), form, path, 0, error);
+    file_stream_close(&file);
     return result;
+}
+
+static int read_files(CorpusReader *reader, const PathList *files, Error *error)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        if (read_file(reader, files->items[i], error) != 0) {
+            return -1;
+        }
+    }
+    if (!reader->options->quiet && reader->bad_records > MAX_WARNINGS) {
+        if (reader->options->progress != NULL) {
+            progress_break(reader->options->progress);
+        }
+        fprintf(stderr, "warning: %" PRIu64 " bad records skipped in all\n", reader->bad_records);
+    }
+    return 0;
 }
 
 int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats *stats, CorpusVisit visit, void *context, Error *error)
 {
     memset(stats, 0, sizeof *stats);
     for (size_t i = 0; i < files->count; i++) {
-        if (form_of(files->items[i]) == NULL) {
-            return error_set(error, "%s has no form of documents that is known; expected .txt or .jsonl", files->items[i]);
+        if (!corpus_accepts(files->items[i])) {
+            return error_set(error, "%s has no form of documents that is known; expected .txt or .jsonl (also as .gz, .zst, .xz, .bz2 or in "
+                             ".tar), or .parquet", files->items[i]);
         }
     }
-    CorpusReader reader = {.options = options, .stats = stats, .visit = visit, .context = context};
-    for (size_t i = 0; i < files->count; i++) {
-        if (read_file(&reader, files->items[i], error) != 0) {
+    Where where;
+    if (options->where != NULL && where_parse(&where, options->where, error) != 0) {
+        return -1;
+    }
+    CorpusReader reader = {.options = options, .stats = stats, .visit = visit, .context = context,
+                           .where = options->where != NULL ? &where : NULL};
+    if (options->dedup) {
+        reader.seen = text_set_create(error);
+        if (reader.seen == NULL) {
             return -1;
         }
     }
-    if (!options->quiet && reader.bad_records > MAX_WARNINGS) {
-        if (options->progress != NULL) {
-            progress_break(options->progress);
-        }
-        fprintf(stderr, "warning: %" PRIu64 " bad records skipped in all\n", reader.bad_records);
-    }
-    return 0;
+    int result = read_files(&reader, files, error);
+    text_set_free(reader.seen);
+    return result;
 }
 
 uint64_t corpus_bytes(const PathList *files)

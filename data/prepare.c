@@ -2,10 +2,13 @@
 #include "data/prepare.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/args.h"
+#include "data/where.h"
 
 // Writes one document as a JSON line. Bytes that are no valid UTF-8 go out as they came in.
 static int print_document(void *context, uint64_t index, const char *text, size_t length, Error *error)
@@ -13,19 +16,24 @@ static int print_document(void *context, uint64_t index, const char *text, size_
     (void)context;
     (void)index;
     fputs("{\"text\": \"", stdout);
+    size_t plain = 0;   // bytes before `i` that go out as they are
     for (size_t i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)text[i];
-        if (byte == '"' || byte == '\\') {
-            putchar('\\');
-            putchar(byte);
-        } else if (byte == '\n') {
+        if (byte >= 32 && byte != '"' && byte != '\\') {
+            plain++;
+            continue;
+        }
+        fwrite(text + i - plain, 1, plain, stdout);
+        plain = 0;
+        if (byte == '\n') {
             fputs("\\n", stdout);
         } else if (byte < 32) {
             printf("\\u%04x", byte);
         } else {
-            putchar(byte);
+            printf("\\%c", byte);
         }
     }
+    fwrite(text + length - plain, 1, plain, stdout);
     fputs("\"}\n", stdout);
     return ferror(stdout) ? error_set(error, "cannot write to standard output: %s", strerror(errno)) : 0;
 }
@@ -37,6 +45,25 @@ static int print_documents(const PathList *files, const CorpusOptions *options, 
         return -1;
     }
     return fflush(stdout) != 0 ? error_set(error, "cannot write to standard output: %s", strerror(errno)) : 0;
+}
+
+// The signal that asked to stop; 0: none.
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+    if (stop_signal != 0) {
+        _exit(128 + number);   // asked twice: at once
+    }
+    stop_signal = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
 }
 
 int main(int argc, char **argv)
@@ -56,7 +83,10 @@ int main(int argc, char **argv)
         {.name = "shard-tokens", .kind = ARG_SIZE, .target = &options.shard_tokens, .value = "N", .help = "most tokens in one shard",
          .min = 1, .max = 1e12},
         {.name = "text-key", .kind = ARG_STRING, .target = &options.corpus.text_key, .value = "KEY",
-         .help = "key of the text in .jsonl; else \"text\", \"content\", or the only string there is"},
+         .help = "JSON key or column of the text; else \"text\", \"content\", or the only string there is"},
+        {.name = "where", .kind = ARG_STRING, .target = &options.corpus.where, .value = "COND",
+         .help = "only records with such a number, as 'int_score>=3' (>= > <= < == !=)"},
+        {.name = "dedup", .kind = ARG_SWITCH, .target = &options.corpus.dedup, .help = "of equal documents only the first is taken"},
         {.name = "strict", .kind = ARG_SWITCH, .target = &options.corpus.strict,
          .help = "a bad record is an error instead of being skipped"},
         {.name = "threads", .kind = ARG_SIZE, .target = &options.threads, .value = "N",
@@ -68,7 +98,8 @@ int main(int argc, char **argv)
         .name = "prepare",
         .usage = "DOCS... --out DIR [flags]",
         .description = "Makes a tokenizer and token shards for ./train from documents: files, folders or quoted globs of .txt (one document\n"
-                       "each) and .jsonl (one document a line). A folder that is complete already is left as it is.\n"
+                       "each), .jsonl (one a line) and .parquet (one a row); .txt and .jsonl also as .gz, .zst, .xz, .bz2 and in .tar.\n"
+                       "A folder that is complete already is left as it is.\n"
                        "Example: ./prepare books/ 'web/*.jsonl' --out data --vocab-size 8192",
         .specs = specs,
         .n_specs = sizeof specs / sizeof specs[0],
@@ -84,11 +115,23 @@ int main(int argc, char **argv)
         args_usage_error(&program, "--tokenizer and --vocab-size exclude each other: a given tokenizer has its size");
     }
     Error error;
+    Where where;
+    if (options.corpus.where != NULL && where_parse(&where, options.corpus.where, &error) != 0) {
+        args_usage_error(&program, "--where: %s", error.text);
+    }
     PathList files = {0};
     int result = path_expand(&files, argv + 1, n_documents, corpus_accepts, &error);
     if (result == 0) {
+        if (!print) {
+            catch_signals();
+            options.stop = &stop_signal;
+        }
         result = print ? print_documents(&files, &options.corpus, &error) : prepare_documents(&files, out, &options, &error);
     }
     path_list_free(&files);
+    if (result != 0 && stop_signal != 0) {
+        fprintf(stderr, "%s\n", error.text);
+        return 128 + stop_signal;
+    }
     return result == 0 ? 0 : args_fail(&error);
 }

@@ -15,15 +15,14 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/bpe_train.h"
 
-#define MAX_TOKENIZER_JSON ((size_t)1 << 30)
-
 typedef struct Preparation {
     const PathList *files;
     const char *folder;
     const PrepareOptions *options;
     CorpusOptions corpus;
     size_t threads;
-    Split split;
+    const cJSON *request;
+    PrepareState state;
     PrepareResult result;
 
     // Pass over the documents.
@@ -32,13 +31,13 @@ typedef struct Preparation {
     bool training_only;
     Progress progress;
     CorpusStats stats;
-    uint64_t total_bytes;
+    uint64_t total_bytes, first_byte;   // bytes of the files; those that were passed over at the start
     double started;
 
     BpeTrainer *trainer;
     Tokenizer *tokenizer;
     Encoder *encoders[BATCH_THREADS];
-    TokenList *lists;   // [BATCH_PIECES]
+    TokenList *lists;   // [BATCH_SLOTS]
     ShardWriter *train_writer, *validation_writer;
 } Preparation;
 
@@ -56,20 +55,51 @@ static void show_progress(Preparation *p, bool force)
         return;
     }
     char done[32], total[32], documents[32], rate[32], left[32];
+    if (batch_skipping(p->batch)) {
+        p->started = seconds_now();
+        p->first_byte = p->stats.bytes_read;
+    }
     double seconds = seconds_now() - p->started, read = (double)p->stats.bytes_read, all = (double)p->total_bytes;
-    double speed = read / (seconds > 1e-3 ? seconds : 1e-3);
-    progress_show(&p->progress, force, "%s: %s of %s, %s documents, %s/s, %s left", p->what, format_bytes(done, read),
+    double speed = (read - (double)p->first_byte) / (seconds > 1e-3 ? seconds : 1e-3);
+    progress_show(&p->progress, force, "%s: %s of %s, %s documents, %s/s, %s left",
+                  batch_skipping(p->batch) ? "finding the place to go on" : p->what, format_bytes(done, read),
                   format_bytes(total, all),
                   format_count(documents, (double)p->stats.documents), format_bytes(rate, speed),
                   format_duration(left, speed > 0 && all > read ? (all - read) / speed : 0));
+}
+
+// Notes the state: what is written so far is on the disk before.
+static int note_state(Preparation *p, Error *error)
+{
+    if (shard_writer_sync(p->train_writer, &p->state.train_at, error) != 0 ||
+        shard_writer_sync(p->validation_writer, &p->state.validation_at, error) != 0) {
+        return -1;
+    }
+    p->state.resumable = true;
+    p->state.train = p->result.train;
+    p->state.validation = p->result.validation;
+    return prepare_folder_note(p->folder, p->request, &p->state, error);
+}
+
+static bool must_stop(const Preparation *p) { return p->options->stop != NULL && *p->options->stop != 0; }
+
+static int stop(Preparation *p, Error *error)
+{
+    if (p->train_writer != NULL && !batch_skipping(p->batch) && note_state(p, error) != 0) {
+        return -1;
+    }
+    return error_set(error, "stopped while preparing %s; the same command goes on from here", p->folder);
 }
 
 static int add_document(void *context, uint64_t index, const char *text, size_t length, Error *error)
 {
     (void)index;
     Preparation *p = context;
-    size_t cut = split_cut(&p->split, text, length);
+    size_t cut = split_cut(&p->state.split, text, length);
     show_progress(p, false);
+    if (must_stop(p)) {
+        return stop(p, error);
+    }
     if (batch_add(p->batch, text, cut, false, error) != 0) {
         return -1;
     }
@@ -81,10 +111,12 @@ static int run_pass(Preparation *p, const char *what, BatchWork work, BatchDone 
 {
     p->what = what;
     p->started = seconds_now();
-    p->batch = batch_create(p->threads, work, done, p, error);
+    p->first_byte = 0;
+    p->batch = batch_create(p->threads, p->tokenizer, work, done, p, error);
     if (p->batch == NULL) {
         return -1;
     }
+    batch_skip(p->batch, p->training_only ? 0 : p->state.pieces);
     progress_init(&p->progress);
     p->progress.last = p->started;   // nothing to tell at the start
     p->corpus.progress = &p->progress;
@@ -137,18 +169,14 @@ static int train_tokenizer(Preparation *p, const char *path, Error *error)
     return result;
 }
 
-// The file is copied as it is: whatever else it holds stays with the shards.
+// Whatever form the file has, a tokenizer.json goes with the shards.
 static int copy_tokenizer(Preparation *p, const char *path, Error *error)
 {
     p->tokenizer = tokenizer_load(p->options->tokenizer_path, error);
     if (p->tokenizer == NULL) {
         return -1;
     }
-    size_t size;
-    char *text = file_read(p->options->tokenizer_path, MAX_TOKENIZER_JSON, &size, error);
-    int result = text == NULL ? -1 : file_write_atomic(path, text, size, error);
-    free(text);
-    return result;
+    return tokenizer_save(p->tokenizer, path, error);
 }
 
 static int make_tokenizer(Preparation *p, Error *error)
@@ -157,7 +185,13 @@ static int make_tokenizer(Preparation *p, Error *error)
     if (path == NULL) {
         return error_set(error, "out of memory while preparing");
     }
-    int result = p->options->tokenizer_path != NULL ? copy_tokenizer(p, path, error) : train_tokenizer(p, path, error);
+    int result;
+    if (p->state.resumable) {
+        p->tokenizer = tokenizer_load(path, error);
+        result = p->tokenizer != NULL ? 0 : -1;
+    } else {
+        result = p->options->tokenizer_path != NULL ? copy_tokenizer(p, path, error) : train_tokenizer(p, path, error);
+    }
     free(path);
     if (result == 0 && tokenizer_end_of_text(p->tokenizer) < 0) {
         result = error_set(error, "%s has no token <|endoftext|>, which separates documents; use a tokenizer that has it",
@@ -179,6 +213,7 @@ static int write_piece(void *context, size_t slot, const Piece *piece, Error *er
     ShardWriter *writer = piece->validation ? p->validation_writer : p->train_writer;
     PrepareCounts *counts = piece->validation ? &p->result.validation : &p->result.train;
     int32_t end_of_text = tokenizer_end_of_text(p->tokenizer);
+    size_t shards = shard_writer_shards(writer);
     int result = piece->starts_document ? shard_writer_add(writer, &end_of_text, 1, error) : 0;
     if (result == 0) {
         result = shard_writer_add(writer, list->ids, list->count, error);
@@ -188,7 +223,28 @@ static int write_piece(void *context, size_t slot, const Piece *piece, Error *er
     // Lists are not kept for the next batch: each slot would grow to the largest piece it ever met.
     token_list_free(list);
     memset(list, 0, sizeof *list);
-    return result;
+    p->state.pieces++;
+    if (result == 0 && must_stop(p)) {
+        return stop(p, error);
+    }
+    return result == 0 && shard_writer_shards(writer) > shards ? note_state(p, error) : result;
+}
+
+// Closes what open_writers opened. Unfinished shards stay: a later run goes on with them, or removes them.
+static void close_files(Preparation *p)
+{
+    for (size_t i = 0; i < p->threads; i++) {
+        encoder_free(p->encoders[i]);
+        p->encoders[i] = NULL;
+    }
+    for (size_t i = 0; p->lists != NULL && i < BATCH_SLOTS; i++) {
+        token_list_free(&p->lists[i]);
+    }
+    free(p->lists);
+    shard_writer_leave(p->train_writer);
+    shard_writer_leave(p->validation_writer);
+    p->lists = NULL;
+    p->train_writer = p->validation_writer = NULL;
 }
 
 static int open_writers(Preparation *p, Error *error)
@@ -198,7 +254,7 @@ static int open_writers(Preparation *p, Error *error)
     uint64_t limit = (uint64_t)p->options->shard_tokens;
     p->train_writer = shard_writer_create(p->folder, "train", limit, vocab, hash, error);
     p->validation_writer = shard_writer_create(p->folder, "val", limit, vocab, hash, error);
-    p->lists = calloc(BATCH_PIECES, sizeof *p->lists);
+    p->lists = calloc(BATCH_SLOTS, sizeof *p->lists);
     if (p->train_writer == NULL || p->validation_writer == NULL) {
         return -1;
     }
@@ -225,13 +281,40 @@ static int close_writer(ShardWriter **writer, PrepareCounts *counts, Error *erro
     return result;
 }
 
+// Goes on from the state that was noted, if the shards are as it says; else all is written anew.
+static int start_writing(Preparation *p, Error *error)
+{
+    Error problem;
+    if (open_writers(p, error) != 0) {
+        return -1;
+    }
+    if (p->state.pieces == 0) {
+        return note_state(p, error);
+    }
+    p->result.train = p->state.train;
+    p->result.validation = p->state.validation;
+    if (shard_writer_resume(p->train_writer, &p->state.train_at, &problem) == 0 &&
+        shard_writer_resume(p->validation_writer, &p->state.validation_at, &problem) == 0) {
+        return 0;
+    }
+    if (!p->options->quiet) {
+        fprintf(stderr, "warning: %s; the shards are written anew\n", problem.text);
+    }
+    close_files(p);
+    p->state.pieces = 0;
+    p->result.train = p->result.validation = (PrepareCounts){0};
+    return prepare_folder_clear(p->folder, error) != 0 ? -1 : start_writing(p, error);
+}
+
 static int encode(Preparation *p, Error *error)
 {
-    if (open_writers(p, error) != 0 || run_pass(p, "encoding", encode_piece, write_piece, error) != 0) {
+    if (start_writing(p, error) != 0 || run_pass(p, "encoding", encode_piece, write_piece, error) != 0) {
         return -1;
     }
     p->result.skipped = p->stats.skipped;
-    p->result.tail = p->split.tail;
+    p->result.filtered = p->stats.filtered;
+    p->result.duplicates = p->stats.duplicates;
+    p->result.tail = p->state.split.tail;
     if (close_writer(&p->train_writer, &p->result.train, error) != 0) {
         return -1;
     }
@@ -251,35 +334,30 @@ static void print_table(const Preparation *p)
     print_row("training", &p->result.train);
     print_row("validation", &p->result.validation);
     fprintf(stderr, "%-12s %12" PRIu64 "\n", "skipped", p->result.skipped);
+    if (p->options->corpus.where != NULL) {
+        fprintf(stderr, "%-12s %12" PRIu64 "\n", "filtered", p->result.filtered);
+    }
+    if (p->options->corpus.dedup) {
+        fprintf(stderr, "%-12s %12" PRIu64 "\n", "duplicates", p->result.duplicates);
+    }
     if (p->result.tail) {
         fprintf(stderr, "note: there are so few documents that the validation data is the tail of each of them\n");
     }
 }
 
-static int prepare(Preparation *p, const cJSON *request, Error *error)
+static int prepare(Preparation *p, Error *error)
 {
-    if (split_choose(&p->split, p->files, &p->corpus, p->options->val_fraction, error) != 0 || make_tokenizer(p, error) != 0 ||
-        encode(p, error) != 0 || prepare_folder_finish(p->folder, request, &p->result, error) != 0) {
+    if (!p->state.resumable && split_choose(&p->state.split, p->files, &p->corpus, p->options->val_fraction, error) != 0) {
+        return -1;
+    }
+    if (make_tokenizer(p, error) != 0 || encode(p, error) != 0 ||
+        prepare_folder_finish(p->folder, p->request, &p->result, error) != 0) {
         return -1;
     }
     if (!p->options->quiet) {
         print_table(p);
     }
     return 0;
-}
-
-static void preparation_free(Preparation *p)
-{
-    for (size_t i = 0; i < p->threads; i++) {
-        encoder_free(p->encoders[i]);
-    }
-    for (size_t i = 0; p->lists != NULL && i < BATCH_PIECES; i++) {
-        token_list_free(&p->lists[i]);
-    }
-    free(p->lists);
-    shard_writer_abort(p->train_writer);
-    shard_writer_abort(p->validation_writer);
-    tokenizer_free(p->tokenizer);
 }
 
 int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error)
@@ -289,16 +367,17 @@ int prepare_documents(const PathList *files, const char *folder, const PrepareOp
         return -1;
     }
     bool done;
-    int result = prepare_folder_open(folder, request, options, &done, error);
+    Preparation p = {.files = files, .folder = folder, .options = options, .corpus = options->corpus, .request = request};
+    int result = prepare_folder_open(folder, request, options, &p.state, &done, error);
     if (result == 0 && done && !options->quiet) {
         fprintf(stderr, "%s is already prepared from these documents\n", folder);
     } else if (result == 0 && !done) {
-        Preparation p = {.files = files, .folder = folder, .options = options, .corpus = options->corpus};
         p.threads = batch_threads((size_t)options->threads);
         p.total_bytes = corpus_bytes(files);
         p.corpus.quiet = options->quiet;
-        result = prepare(&p, request, error);
-        preparation_free(&p);
+        result = prepare(&p, error);
+        close_files(&p);
+        tokenizer_free(p.tokenizer);
     }
     cJSON_Delete(request);
     return result;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "data/shards.h"
+#include "base/file.h"
 
 #define MAX_JSON ((size_t)1 << 20)
 
@@ -67,7 +67,9 @@ cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Err
     good = good && cJSON_AddNumberToObject(request, "val_fraction", options->val_fraction) != NULL &&
            cJSON_AddNumberToObject(request, "shard_tokens", (double)options->shard_tokens) != NULL &&
            cJSON_AddBoolToObject(request, "strict", options->corpus.strict) != NULL &&
-           (options->corpus.text_key == NULL || cJSON_AddStringToObject(request, "text_key", options->corpus.text_key) != NULL);
+           (options->corpus.text_key == NULL || cJSON_AddStringToObject(request, "text_key", options->corpus.text_key) != NULL) &&
+           (options->corpus.where == NULL || cJSON_AddStringToObject(request, "where", options->corpus.where) != NULL) &&
+           (!options->corpus.dedup || cJSON_AddBoolToObject(request, "dedup", true) != NULL);
     if (!good) {
         out_of_memory(error);
         cJSON_Delete(request);
@@ -136,11 +138,125 @@ static int check_tokenizer(const char *folder, const PrepareOptions *options, Er
     return result;
 }
 
+// ---- the state of an unfinished run ----
+
+static bool add_state_of(cJSON *json, const char *key, const PrepareCounts *counts, const ShardPosition *at)
+{
+    cJSON *object = cJSON_AddObjectToObject(json, key);
+    return object != NULL && cJSON_AddNumberToObject(object, "documents", (double)counts->documents) != NULL &&
+           cJSON_AddNumberToObject(object, "bytes", (double)counts->bytes) != NULL &&
+           cJSON_AddNumberToObject(object, "shards", (double)at->shards) != NULL &&
+           cJSON_AddNumberToObject(object, "tokens", (double)at->tokens) != NULL;
+}
+
+static int hash_tokenizer(const char *folder, uint64_t *hash, Error *error)
+{
+    char *path = path_join(folder, "tokenizer.json");
+    int result = path == NULL ? out_of_memory(error) : file_hash(path, hash, error);
+    free(path);
+    return result;
+}
+
+static bool add_state(cJSON *json, const cJSON *request, const PrepareState *state, uint64_t tokenizer)
+{
+    cJSON *copy = cJSON_Duplicate(request, true);
+    if (copy != NULL && !cJSON_AddItemToObject(json, "request", copy)) {
+        cJSON_Delete(copy);
+        copy = NULL;
+    }
+    if (copy == NULL || !state->resumable) {
+        return copy != NULL;
+    }
+    return add_hash(json, "tokenizer_file", tokenizer) && add_hash(json, "split_limit", state->split.limit) &&
+           cJSON_AddBoolToObject(json, "split_tail", state->split.tail) != NULL &&
+           cJSON_AddNumberToObject(json, "split_fraction", state->split.fraction) != NULL &&
+           cJSON_AddNumberToObject(json, "pieces", (double)state->pieces) != NULL &&
+           add_state_of(json, "train", &state->train, &state->train_at) &&
+           add_state_of(json, "validation", &state->validation, &state->validation_at);
+}
+
+int prepare_folder_note(const char *folder, const cJSON *request, const PrepareState *state, Error *error)
+{
+    uint64_t tokenizer = 0;
+    if (state->resumable && hash_tokenizer(folder, &tokenizer, error) != 0) {
+        return -1;
+    }
+    cJSON *json = cJSON_CreateObject();
+    char *path = path_join(folder, unfinished_name);
+    int result = json == NULL || path == NULL || !add_state(json, request, state, tokenizer) ? out_of_memory(error)
+                                                                                            : json_write_file(path, json, true, error);
+    free(path);
+    cJSON_Delete(json);
+    return result;
+}
+
+static bool get_hash(const cJSON *json, const char *key, uint64_t *hash)
+{
+    const char *text;
+    char *end;
+    if (json_get_string(json, key, &text, NULL) != 0 || strlen(text) != 16) {
+        return false;
+    }
+    *hash = strtoull(text, &end, 16);
+    return *end == 0;
+}
+
+static bool get_count(const cJSON *json, const char *key, uint64_t *value)
+{
+    int64_t number;
+    if (json_get_int(json, key, 0, INT64_C(1) << 53, &number, NULL) != 0) {
+        return false;
+    }
+    *value = (uint64_t)number;
+    return true;
+}
+
+static bool get_state_of(const cJSON *json, const char *key, PrepareCounts *counts, ShardPosition *at)
+{
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, key);
+    return get_count(object, "documents", &counts->documents) && get_count(object, "bytes", &counts->bytes) &&
+           get_count(object, "shards", &at->shards) && get_count(object, "tokens", &at->tokens);
+}
+
+// Reads what an unfinished run noted. Without use for this request, or damaged: not resumable.
+static void load_state(const char *folder, const cJSON *request, PrepareState *state)
+{
+    Error ignored;
+    char *path = path_join(folder, unfinished_name);
+    cJSON *json = path == NULL ? NULL : json_read_file(path, MAX_JSON, &ignored);
+    const cJSON *before = cJSON_GetObjectItemCaseSensitive(json, "request");
+    uint64_t noted, there;
+    if (before != NULL && cJSON_Compare(before, request, true) && get_hash(json, "tokenizer_file", &noted) &&
+        hash_tokenizer(folder, &there, &ignored) == 0 && there == noted && get_hash(json, "split_limit", &state->split.limit) &&
+        json_get_bool(json, "split_tail", &state->split.tail, &ignored) == 0 &&
+        json_get_real(json, "split_fraction", &state->split.fraction, &ignored) == 0 && get_count(json, "pieces", &state->pieces) &&
+        get_state_of(json, "train", &state->train, &state->train_at) &&
+        get_state_of(json, "validation", &state->validation, &state->validation_at)) {
+        state->resumable = true;
+    } else {
+        *state = (PrepareState){0};
+    }
+    cJSON_Delete(json);
+    free(path);
+}
+
+int prepare_folder_clear(const char *folder, Error *error)
+{
+    PathList names = {0};
+    int result = folder_list(&names, folder, error) != 0 ? -1 : remove_own_shards(folder, &names, error);
+    path_list_free(&names);
+    return result;
+}
+
+// ---- opening the folder ----
+
 // Makes a folder without prepare.json ready.
-static int begin(const char *folder, const PathList *names, const PrepareOptions *options, Error *error)
+static int begin(const char *folder, const PathList *names, const cJSON *request, const PrepareOptions *options, PrepareState *state,
+                 Error *error)
 {
     if (holds(names, unfinished_name)) {
-        return remove_own_shards(folder, names, error);
+        load_state(folder, request, state);
+        return state->resumable ? 0 : remove_own_shards(folder, names, error);
     }
     for (size_t i = 0; i < names->count; i++) {
         if (is_own_shard(names->items[i], false)) {
@@ -152,10 +268,7 @@ static int begin(const char *folder, const PathList *names, const PrepareOptions
     if (holds(names, "tokenizer.json") && check_tokenizer(folder, options, error) != 0) {
         return -1;
     }
-    char *path = path_join(folder, unfinished_name);
-    int result = path == NULL ? out_of_memory(error) : file_write_atomic(path, "", 0, error);
-    free(path);
-    return result;
+    return prepare_folder_note(folder, request, state, error);
 }
 
 // Appends the keys under which two requests differ to `text`.
@@ -229,9 +342,11 @@ static int check_complete(const char *folder, const char *json_path, const cJSON
     return result;
 }
 
-int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, bool *done, Error *error)
+int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, PrepareState *state, bool *done,
+                        Error *error)
 {
     *done = false;
+    *state = (PrepareState){0};
     if (folder_make(folder, error) != 0) {
         return -1;
     }
@@ -244,7 +359,7 @@ int prepare_folder_open(const char *folder, const cJSON *request, const PrepareO
         result = check_complete(folder, json_path, request, error);
         *done = result == 0;
     } else {
-        result = folder_list(&names, folder, error) != 0 ? -1 : begin(folder, &names, options, error);
+        result = folder_list(&names, folder, error) != 0 ? -1 : begin(folder, &names, request, options, state, error);
     }
     path_list_free(&names);
     free(json_path);
@@ -270,6 +385,8 @@ int prepare_folder_finish(const char *folder, const cJSON *request, const Prepar
     bool good = copy != NULL && add_counts(json, "train", &result->train) && add_counts(json, "validation", &result->validation) &&
                 cJSON_AddStringToObject(json, "split", result->tail ? "tail of each document" : "documents by hash") != NULL &&
                 cJSON_AddNumberToObject(json, "skipped", (double)result->skipped) != NULL &&
+                cJSON_AddNumberToObject(json, "filtered", (double)result->filtered) != NULL &&
+                cJSON_AddNumberToObject(json, "duplicates", (double)result->duplicates) != NULL &&
                 cJSON_AddNumberToObject(json, "vocab_size", (double)result->vocab_size) != NULL &&
                 cJSON_AddNumberToObject(json, "tokenizer_hash", (double)result->tokenizer_hash) != NULL;
     char *path = path_join(folder, "prepare.json"), *unfinished = path_join(folder, unfinished_name);

@@ -7,6 +7,8 @@
 
 #include "base/json.h"
 #include "data/prepare.h"
+#include "data/shards.h"
+#include "data/split.h"
 
 // What one split came to.
 typedef struct PrepareCounts {
@@ -15,7 +17,7 @@ typedef struct PrepareCounts {
 
 typedef struct PrepareResult {
     PrepareCounts train, validation;
-    uint64_t skipped;
+    uint64_t skipped, filtered, duplicates;
     uint64_t vocab_size;
     uint32_t tokenizer_hash;
     bool tail;   // validation is the tail of each document
@@ -25,10 +27,26 @@ typedef struct PrepareResult {
 // `error` set.
 cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Error *error);
 
+// How far a preparation has come, kept in the folder so that a stopped one can go on. Pieces are those of data/batch.h.
+typedef struct PrepareState {
+    bool resumable;                       // the rest is set: the tokenizer is ready, and `pieces` pieces are written
+    Split split;
+    uint64_t pieces;
+    PrepareCounts train, validation;      // documents and bytes of those pieces
+    ShardPosition train_at, validation_at;
+} PrepareState;
+
 // Looks at the folder, which is made if it is missing. Sets *done when it is complete and was made by the same request. Otherwise it is
-// made ready for writing: what an interrupted run left is removed. Refused are a folder prepared by another request and one with shards
-// or a tokenizer of unknown origin.
-int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, bool *done, Error *error);
+// made ready for writing: when an unfinished run of the same request noted its state, that is given in `state`; else what such a run left
+// is removed. Refused are a folder prepared by another request and one with shards or a tokenizer of unknown origin.
+int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, PrepareState *state, bool *done,
+                        Error *error);
+
+// Notes the state, atomically. Returns 0, or -1 with `error` set.
+int prepare_folder_note(const char *folder, const cJSON *request, const PrepareState *state, Error *error);
+
+// Removes the shards that a run left. Returns 0, or -1 with `error` set.
+int prepare_folder_clear(const char *folder, Error *error);
 
 // Writes prepare.json: the folder is complete. Returns 0, or -1 with `error` set.
 int prepare_folder_finish(const char *folder, const cJSON *request, const PrepareResult *result, Error *error);

@@ -218,7 +218,8 @@ ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_
     return writer;
 }
 
-static int open_next(ShardWriter *writer, Error *error)
+// The names of the shard that comes next.
+static int set_names(ShardWriter *writer, Error *error)
 {
     free(writer->path);
     free(writer->temporary_path);
@@ -230,6 +231,14 @@ static int open_next(ShardWriter *writer, Error *error)
     if (asprintf(&writer->temporary_path, "%s.tmp", writer->path) < 0) {
         writer->temporary_path = NULL;
         return error_set(error, "out of memory for writing shards");
+    }
+    return 0;
+}
+
+static int open_next(ShardWriter *writer, Error *error)
+{
+    if (set_names(writer, error) != 0) {
+        return -1;
     }
     writer->fd = open(writer->temporary_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (writer->fd < 0) {
@@ -325,6 +334,77 @@ int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Erro
         }
     }
     return 0;
+}
+
+size_t shard_writer_shards(const ShardWriter *writer) { return writer->n_shards; }
+
+int shard_writer_sync(ShardWriter *writer, ShardPosition *position, Error *error)
+{
+    *position = (ShardPosition){.shards = writer->n_shards};
+    if (writer->fd < 0) {
+        return 0;
+    }
+    position->tokens = writer->shard_count;
+    return flush(writer, error) != 0 ? -1 : file_sync(writer->fd, writer->temporary_path, error);
+}
+
+// The complete shards must be there, full.
+static int check_complete_shards(ShardWriter *writer, uint64_t shards, Error *error)
+{
+    for (uint64_t i = 0; i < shards; i++) {
+        Shard shard;
+        writer->n_shards = (size_t)i;
+        if (set_names(writer, error) != 0 || shard_open(&shard, writer->path, error) != 0) {
+            return -1;
+        }
+        bool good = shard.count == writer->shard_tokens && shard.width == writer->width && shard.tokenizer_hash == writer->tokenizer_hash;
+        shard_close(&shard);
+        if (!good) {
+            return error_set(error, "%s is not as it was written", writer->path);
+        }
+    }
+    writer->n_shards = (size_t)shards;
+    return 0;
+}
+
+int shard_writer_resume(ShardWriter *writer, const ShardPosition *position, Error *error)
+{
+    if (position->tokens >= writer->shard_tokens) {
+        return error_set(error, "a shard cannot have %" PRIu64 " tokens and be unfinished", position->tokens);
+    }
+    if (check_complete_shards(writer, position->shards, error) != 0) {
+        return -1;
+    }
+    writer->total = position->shards * writer->shard_tokens + position->tokens;
+    if (position->tokens == 0) {
+        return 0;
+    }
+    if (set_names(writer, error) != 0) {
+        return -1;
+    }
+    // It may have been completed after the position was noted.
+    if (!file_exists(writer->temporary_path) && file_exists(writer->path) && rename(writer->path, writer->temporary_path) != 0) {
+        return error_set(error, "cannot rename %s: %s", writer->path, strerror(errno));
+    }
+    int64_t size = file_size(writer->temporary_path);
+    off_t wanted = (off_t)(HEADER_BYTES + position->tokens * writer->width);
+    if (size < wanted) {
+        return error_set(error, "%s is shorter than it was written", writer->temporary_path);
+    }
+    writer->fd = open(writer->temporary_path, O_WRONLY | O_CLOEXEC);
+    if (writer->fd < 0 || ftruncate(writer->fd, wanted) != 0 || lseek(writer->fd, 0, SEEK_END) != wanted) {
+        return error_set(error, "cannot write %s: %s", writer->temporary_path, strerror(errno));
+    }
+    writer->shard_count = position->tokens;
+    writer->buffered = 0;
+    return 0;
+}
+
+void shard_writer_leave(ShardWriter *writer)
+{
+    if (writer != NULL) {
+        writer_free(writer);
+    }
 }
 
 int shard_writer_close(ShardWriter *writer, uint64_t *total_tokens, size_t *n_shards, Error *error)

@@ -34,6 +34,19 @@ ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_
                                  uint32_t tokenizer_hash, Error *error);
 // Returns 0, or -1 with `error` set (an id outside the vocabulary, a failed write): then only shard_writer_abort may follow.
 int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Error *error);
+size_t shard_writer_shards(const ShardWriter *writer);   // complete ones
+// Where a writer stands: complete shards, and tokens in the one that is unfinished.
+typedef struct ShardPosition {
+    uint64_t shards, tokens;
+} ShardPosition;
+
+// Brings all tokens so far onto the disk, the unfinished shard under its temporary name, and tells where the writer stands.
+int shard_writer_sync(ShardWriter *writer, ShardPosition *position, Error *error);
+// Goes on, with a new writer, from a position that shard_writer_sync told: what stands behind it is cut off. Returns 0, or -1 with `error`
+// set when the files there do not reach so far: then only shard_writer_abort may follow.
+int shard_writer_resume(ShardWriter *writer, const ShardPosition *position, Error *error);
+// Frees the writer and leaves the files as they are, for shard_writer_resume; NULL is allowed.
+void shard_writer_leave(ShardWriter *writer);
 // Completes the last shard and frees the writer (also on failure). No tokens at all: no file, *n_shards = 0.
 int shard_writer_close(ShardWriter *writer, uint64_t *total_tokens, size_t *n_shards, Error *error);
 // Drops the shard that is unfinished (complete ones stay) and frees the writer; NULL is allowed.

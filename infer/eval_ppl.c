@@ -1,5 +1,6 @@
 // ./eval_ppl: perplexity and bits per byte across context lengths and by position; as a table, JSON, CSV and a chart.
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/progress.h"
+#include "infer/output.h"
 #include "infer/perplexity.h"
 #include "infer/plot.h"
 #include "infer/runtime.h"
@@ -19,10 +21,11 @@
 static const char STRIDE_TEXT[] = "the context: consecutive windows, each from the model's start state; the last, shorter window counts";
 static const char START_TEXT[] =
     "<|endoftext|> before each document; a document's closing <|endoftext|> is a target where another document follows";
+static const char BARE_START_TEXT[] = "the shards' first token: without a tokenizer nothing is put before it";
 static const char POSITION_TEXT[] = "each document read once with carried state; <|endoftext|> is read at position 0 and is no target";
 
 typedef struct Options {
-    const char *contexts, *json, *csv, *plot;
+    const char *contexts, *tokenizer, *json, *csv, *plot;
     int64_t max_tokens, threads;
     bool by_position;
 } Options;
@@ -37,6 +40,7 @@ typedef struct Report {
     Score positions[SCORE_MAX_BUCKETS];
     size_t n_positions;
     bool by_position;
+    bool has_tokenizer;   // else documents and bytes are unknown
 } Report;
 
 typedef struct Watch {
@@ -141,20 +145,36 @@ static int score_all(Report *report, const Runtime *runtime, Error *error)
     return result;
 }
 
+static void print_text(const Report *report)
+{
+    const TokenStream *stream = &report->stream;
+    if (!report->has_tokenizer) {
+        printf("text    %zu tokens; bits per byte are unknown without a tokenizer\n", stream->count - 1);
+        return;
+    }
+    printf("text    %" PRIu64 " documents, %zu tokens, %" PRIu64 " bytes", stream->documents, stream->count - 1, stream->bytes);
+    if (stream->skipped > 0) {
+        printf(", %" PRIu64 " unreadable or empty records skipped", stream->skipped);
+    }
+    putchar('\n');
+}
+
+static const char *start_text(const Report *report) { return report->has_tokenizer ? START_TEXT : BARE_START_TEXT; }
+
 static void print_report(const Report *report)
 {
     printf("model   %s\n", report->checkpoint);
-    printf("text    %" PRIu64 " documents, %zu tokens, %" PRIu64 " bytes", report->stream.documents, report->stream.count - 1,
-           report->stream.bytes);
-    if (report->stream.skipped > 0) {
-        printf(", %" PRIu64 " unreadable or empty records skipped", report->stream.skipped);
-    }
-    printf("\nstride  %s\nstart   %s\n\n", STRIDE_TEXT, START_TEXT);
-    printf("%10s %10s %12s %10s %12s %10s\n", "context", "windows", "tokens", "loss", "perplexity", "bits/byte");
+    print_text(report);
+    printf("stride  %s\nstart   %s\n\n", STRIDE_TEXT, start_text(report));
+    printf("%10s %10s %12s %10s %12s%s\n", "context", "windows", "tokens", "loss", "perplexity", report->has_tokenizer ? "  bits/byte" : "");
     for (size_t i = 0; i < report->n_scores; i++) {
         const Score *score = &report->scores[i];
-        printf("%10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10.5f %12.4f %10.5f\n", score->last, score->windows, score->tokens,
-               score_loss(score), score_perplexity(score), score_bits_per_byte(score));
+        printf("%10" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10.5f %12.4f", score->last, score->windows, score->tokens, score_loss(score),
+               score_perplexity(score));
+        if (report->has_tokenizer) {
+            printf(" %10.5f", score_bits_per_byte(score));
+        }
+        putchar('\n');
     }
     if (!report->by_position) {
         return;
@@ -194,7 +214,7 @@ static bool fill_json(cJSON *root, const Report *report)
               cJSON_AddNumberToObject(root, "documents", (double)report->stream.documents) != NULL &&
               cJSON_AddNumberToObject(root, "tokens", (double)(report->stream.count - 1)) != NULL &&
               cJSON_AddNumberToObject(root, "bytes", (double)report->stream.bytes) != NULL &&
-              cJSON_AddStringToObject(root, "stride", STRIDE_TEXT) != NULL && cJSON_AddStringToObject(root, "start", START_TEXT) != NULL;
+              cJSON_AddStringToObject(root, "stride", STRIDE_TEXT) != NULL && cJSON_AddStringToObject(root, "start", start_text(report)) != NULL;
     cJSON *contexts = ok ? cJSON_AddArrayToObject(root, "contexts") : NULL;
     ok = contexts != NULL;
     for (size_t i = 0; i < report->n_scores && ok; i++) {
@@ -287,30 +307,46 @@ static int write_files(const Report *report, const Options *options, Error *erro
     return options->plot != NULL ? write_plot(report, options->plot, error) : 0;
 }
 
-static int evaluate(Report *report, const Options *options, char *const *arguments, size_t n_arguments, Error *error)
+static int check_files(const Options *options, const PathList *data, Error *error)
 {
-    Runtime runtime;
-    PathList files = {0};
-    if (runtime_open(&runtime, arguments[0], options->threads, error) != 0) {
-        return -1;
+    const OutputFile outputs[] = {{"--json", options->json}, {"--csv", options->csv}, {"--plot", options->plot}};
+    return output_check(outputs, sizeof outputs / sizeof outputs[0], data->items, data->count, error);
+}
+
+static int score_files(Report *report, const Runtime *runtime, const Options *options, const PathList *files, Error *error)
+{
+    report->checkpoint = runtime->folder;
+    report->has_tokenizer = runtime->tokenizer != NULL;
+    if (report->by_position && !report->has_tokenizer) {
+        return error_set(error, "--by-position needs to know where documents begin, and the checkpoint has no tokenizer: give --tokenizer FILE");
     }
-    report->checkpoint = runtime.folder;
-    int result = list_data(&files, arguments + 1, n_arguments - 1, error);
-    if (result == 0) {
-        result = stream_read(&report->stream, &files, runtime.tokenizer, (size_t)runtime.model.config.vocab_size,
+    int result = stream_read(&report->stream, files, runtime->tokenizer, (size_t)runtime->model.config.vocab_size,
                              (uint64_t)options->max_tokens, error);
-    }
     if (result == 0) {
-        result = score_all(report, &runtime, error);
+        result = score_all(report, runtime, error);
     }
     if (result == 0) {
         print_report(report);
         result = fflush(stdout) == 0 && !ferror(stdout) ? write_files(report, options, error)
-                                                        : error_set(error, "cannot write to standard output");
+                                                        : error_set(error, "cannot write to standard output: %s", strerror(errno));
     }
     stream_free(&report->stream);
+    return result;
+}
+
+static int evaluate(Report *report, const Options *options, char *const *arguments, size_t n_arguments, Error *error)
+{
+    Runtime runtime;
+    PathList files = {0};
+    int result = list_data(&files, arguments + 1, n_arguments - 1, error);
+    if (result == 0) {
+        result = check_files(options, &files, error);
+    }
+    if (result == 0 && (result = runtime_open(&runtime, arguments[0], options->tokenizer, options->threads, error)) == 0) {
+        result = score_files(report, &runtime, options, &files, error);
+        runtime_close(&runtime);
+    }
     path_list_free(&files);
-    runtime_close(&runtime);
     return result;
 }
 
@@ -319,7 +355,9 @@ int main(int argc, char **argv)
     Options options = {.contexts = "512,1k,2k,4k,8k,16k"};
     ArgSpec specs[] = {
         {.name = "contexts", .kind = ARG_STRING, .target = &options.contexts, .value = "LIST",
-         .help = "lengths of windows in tokens, k = 1024"},
+         .help = "lengths of windows in tokens", .binary = true},
+        {.name = "tokenizer", .kind = ARG_STRING, .target = &options.tokenizer, .value = "FILE",
+         .help = "tokenizer.json for a checkpoint without one (without either: shards only, no bits per byte)"},
         {.name = "max-tokens", .kind = ARG_SIZE, .target = &options.max_tokens, .value = "N",
          .help = "score only the first N tokens of the text; 0 all", .min = 0, .max = 1e15},
         {.name = "by-position", .kind = ARG_SWITCH, .target = &options.by_position,

@@ -13,7 +13,9 @@
 
 #include "base/args.h"
 #include "base/file.h"
+#include "base/program.h"
 #include "base/progress.h"
+#include "infer/output.h"
 #include "infer/runtime.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
@@ -23,7 +25,7 @@
 #define PROGRESS_TOKENS (8 * (size_t)SESSION_PIECE)   // longer prompts show how far they are
 
 typedef struct Options {
-    const char *prompt, *file, *save_state, *load_state, *dtype;
+    const char *prompt, *file, *tokenizer, *save_state, *load_state, *dtype;
     int64_t n_tokens, seed, n_samples, threads;
     SamplerOptions sampling;
     bool greedy, interactive, seed_given;
@@ -51,15 +53,6 @@ typedef struct Job {
 static volatile sig_atomic_t stop_signal = 0;
 
 static void on_signal(int number) { stop_signal = number; }
-
-static void catch_signals(void)
-{
-    // A second signal ends the program at once; reading a line is interrupted.
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 static int text_append(Text *text, const char *bytes, size_t length, Error *error)
 {
@@ -244,6 +237,19 @@ static int decode(Job *job, Error *error)
     return 0;
 }
 
+// Whether the memory can be saved there without destroying something. A device would be replaced by the file, so it is refused.
+static int check_state_file(const Job *job, const char *flag, const char *path, Error *error)
+{
+    const OutputFile output = {flag, path};
+    const char *prompt = job->options.file;
+    if (output_check(&output, 1, (char *const *)(uintptr_t)&prompt, prompt != NULL, error) != 0) {
+        return -1;
+    }
+    return path == NULL || !file_exists(path) || file_size(path) >= 0
+               ? 0
+               : error_set(error, "%s %s is no regular file: name another", flag, path);
+}
+
 static int save_state(const Job *job, const char *path, Error *error)
 {
     char *note = sampler_to_text(&job->samplers[0]);
@@ -295,7 +301,7 @@ static int run_command(Job *job, const char *line)
         job->samplers[0].n_seen = 0;
         fprintf(stderr, "the memory is empty\n");
     } else if (strncmp(line, "/save ", 6) == 0 && line[6] != '\0') {
-        result = save_state(job, line + 6, &error);
+        result = check_state_file(job, "/save", line + 6, &error) == 0 ? save_state(job, line + 6, &error) : -1;
     } else if (strncmp(line, "/load ", 6) == 0 && line[6] != '\0') {
         result = load_state(job, line + 6, &error);
     } else {
@@ -357,8 +363,13 @@ static void report_speed(const Job *job)
 
 static int job_open(Job *job, const char *checkpoint, Error *error)
 {
-    if (runtime_open(&job->runtime, checkpoint, job->options.threads, error) != 0) {
+    const Options *options = &job->options;
+    if (check_state_file(job, "--save-state", options->save_state, error) != 0 ||
+        runtime_open(&job->runtime, checkpoint, options->tokenizer, options->threads, error) != 0) {
         return -1;
+    }
+    if (job->runtime.tokenizer == NULL) {
+        return error_set(error, "%s holds no tokenizer.json: give the one it was trained with by --tokenizer FILE", job->runtime.folder);
     }
     size_t n = (size_t)job->options.n_samples;
     job->session = session_create(&job->runtime.model, n, 0, error);
@@ -448,8 +459,13 @@ static void check_options(const ArgProgram *program, Options *options)
     if (options->greedy) {
         options->sampling.temperature = 0.0;
     }
-    if (runtime_check_dtype(options->dtype, &error) != 0) {
+    const char *dtype = options->dtype;
+    if (strcmp(dtype, "bf16") == 0 || strcmp(dtype, "int8") == 0) {
+        error_set(&error, "--dtype %s is not in this version: use --dtype f32", dtype);
         exit(args_fail(&error));
+    }
+    if (strcmp(dtype, "f32") != 0) {
+        args_usage_error(program, "--dtype '%s' is unknown: use f32", dtype);
     }
 }
 
@@ -481,6 +497,8 @@ int main(int argc, char **argv)
          .help = "continuations to decode together, printed one after the other", .min = 1, .max = 4096},
         {.name = "interactive", .short_name = 'i', .kind = ARG_SWITCH, .target = &options->interactive,
          .help = "read lines and continue each, keeping the memory"},
+        {.name = "tokenizer", .kind = ARG_STRING, .target = &options->tokenizer, .value = "FILE",
+         .help = "tokenizer.json for a checkpoint without one"},
         {.name = "save-state", .kind = ARG_STRING, .target = &options->save_state, .value = "FILE", .help = "write the memory at the end"},
         {.name = "load-state", .kind = ARG_STRING, .target = &options->load_state, .value = "FILE",
          .help = "go on from a saved memory; the prompt continues it"},
@@ -507,7 +525,8 @@ int main(int argc, char **argv)
         options->seed_given = options->seed_given || (specs[i].target == &options->seed && specs[i].given);
     }
     check_options(&program, options);
-    catch_signals();
+    // A second signal ends the program at once; reading a line is interrupted.
+    program_catch_stop(on_signal, true);
     Error error;
     int result = job_open(&job, argv[1], &error) == 0 ? job_run(&job, &error) : -1;
     job_close(&job);

@@ -24,6 +24,17 @@ static bool is_shard(const char *path) { return stream_accepts(path) && !corpus_
 
 static bool is_full(const TokenStream *stream) { return stream->count >= stream->max_count; }
 
+// −1, which no token is, without a tokenizer.
+static int32_t end_of_text_of(const Tokenizer *tokenizer) { return tokenizer != NULL ? tokenizer_end_of_text(tokenizer) : -1; }
+
+// Bytes of text that a token stands for; 0 where that is unknown, and for <|endoftext|>.
+static size_t bytes_of(const Tokenizer *tokenizer, int32_t id)
+{
+    size_t length = 0;
+    bool known = tokenizer != NULL && id != tokenizer_end_of_text(tokenizer) && tokenizer_token(tokenizer, id, &length) != NULL;
+    return known ? length : 0;
+}
+
 // Appends what still fits below max_count.
 static int stream_append(TokenStream *stream, const int32_t *ids, size_t count, const Tokenizer *tokenizer, Error *error)
 {
@@ -39,14 +50,10 @@ static int stream_append(TokenStream *stream, const int32_t *ids, size_t count, 
         stream->ids = grown;
         stream->capacity = capacity;
     }
-    int32_t end_of_text = tokenizer_end_of_text(tokenizer);
+    int32_t end_of_text = end_of_text_of(tokenizer);
     for (size_t i = 0; i < count; i++) {
-        size_t length = 0;
-        if (ids[i] == end_of_text) {
-            stream->documents++;
-        } else if (tokenizer_token(tokenizer, ids[i], &length) != NULL) {
-            stream->bytes += length;
-        }
+        stream->documents += ids[i] == end_of_text;
+        stream->bytes += bytes_of(tokenizer, ids[i]);
         stream->ids[stream->count++] = ids[i];
     }
     return 0;
@@ -75,6 +82,10 @@ static int add_document(void *context, uint64_t index, const char *text, size_t 
 
 static int read_documents(TokenStream *stream, const char *path, const Tokenizer *tokenizer, Error *error)
 {
+    if (tokenizer == NULL) {
+        return error_set(error, "%s: documents need a tokenizer and the checkpoint has none: give --tokenizer FILE, or token shards (.bin)",
+                         path);
+    }
     DocumentReader reader = {.stream = stream, .tokenizer = tokenizer, .encoder = encoder_create(tokenizer, error)};
     if (reader.encoder == NULL) {
         return -1;
@@ -99,7 +110,7 @@ static int read_documents(TokenStream *stream, const char *path, const Tokenizer
 static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece, const Tokenizer *tokenizer, size_t vocab_size,
                         bool follows_shard, Error *error)
 {
-    int32_t end_of_text = tokenizer_end_of_text(tokenizer);
+    int32_t end_of_text = end_of_text_of(tokenizer);
     for (uint64_t start = 0; start < shard->count && !is_full(stream);) {
         size_t count = shard->count - start < SHARD_PIECE ? (size_t)(shard->count - start) : SHARD_PIECE;
         shard_read(shard, piece, start, count);
@@ -111,7 +122,8 @@ static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece,
                     shard->path, (long long)piece[i], (unsigned long long)(start + i), vocab_size);
             }
         }
-        if (start == 0 && !follows_shard && piece[0] != end_of_text && stream_append(stream, &end_of_text, 1, tokenizer, error) != 0) {
+        if (start == 0 && tokenizer != NULL && !follows_shard && piece[0] != end_of_text &&
+            stream_append(stream, &end_of_text, 1, tokenizer, error) != 0) {
             return -1;
         }
         if (stream_append(stream, piece, count, tokenizer, error) != 0) {
@@ -130,7 +142,7 @@ static int read_shard(TokenStream *stream, const char *path, const Tokenizer *to
         return -1;
     }
     int result = 0;
-    if (shard.tokenizer_hash != 0 && shard.tokenizer_hash != tokenizer_hash(tokenizer)) {
+    if (tokenizer != NULL && shard.tokenizer_hash != 0 && shard.tokenizer_hash != tokenizer_hash(tokenizer)) {
         result = error_set(error,
                            "%s: the shard was made with another tokenizer than the checkpoint's: evaluate the documents themselves, or "
                            "shards made with its tokenizer.json",
@@ -262,10 +274,7 @@ static size_t bucket_of(size_t position)
 static void count_loss(Run *run, size_t position, int32_t target, float loss)
 {
     Score *score = &run->scores[run->by_position ? bucket_of(position) : 0];
-    size_t length = 0;
-    if (target != tokenizer_end_of_text(run->tokenizer) && tokenizer_token(run->tokenizer, target, &length) != NULL) {
-        score->bytes += length;
-    }
+    score->bytes += bytes_of(run->tokenizer, target);
     score->tokens++;
     score->nats += loss;
 }

@@ -28,7 +28,8 @@ typedef struct TokenStream {
 // True for names that can be evaluated: what corpus_accepts, and .bin.
 bool stream_accepts(const char *path);
 
-// Reads documents and token shards, in the order of the list, up to max_targets tokens after the first (0: all). Shards of another
+// Reads documents and token shards, in the order of the list, up to max_targets tokens after the first (0: all). Without a tokenizer (NULL)
+// only shards can be read; documents and bytes are then not counted and nothing is put before a shard. Shards of another
 // tokenizer are refused, tokens outside the vocabulary are errors by shard and place; a shard that follows documents or stands first gets
 // an <|endoftext|> before it where it lacks one. Returns 0, or -1 with `error` set and nothing to free.
 int stream_read(TokenStream *stream, const PathList *files, const Tokenizer *tokenizer, size_t vocab_size, uint64_t max_targets,
@@ -51,15 +52,15 @@ double score_bits_per_byte(const Score *score);   // NaN where there are no byte
 // Called now and then with the number of tokens done and in all.
 typedef void (*ScoreProgress)(void *context, uint64_t done, uint64_t total);
 
-// Scores the stream in windows of `context` tokens (at least 1). The result does not depend on the number of threads. Returns 0, or -1 with
-// `error` set (no memory, a loss that is not finite).
+// Scores the stream in windows of `context` tokens (at least 1). Without a tokenizer (NULL) no bytes are counted. The result does not depend
+// on the number of threads. Returns 0, or -1 with `error` set (no memory, a loss that is not finite).
 int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context,
                   ScoreProgress progress, void *progress_context, Error *error);
 
 #define SCORE_MAX_BUCKETS 48
 
 // Scores each document once, by position of the input token: buckets 0–63, 64–127, 128–255, doubling. Fills buckets [SCORE_MAX_BUCKETS] and
-// how many are used.
+// how many are used. The tokenizer is needed (not NULL): it tells where documents begin.
 int score_positions(Score *buckets, size_t *n_buckets, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream,
                     ScoreProgress progress, void *progress_context, Error *error);
 

@@ -77,7 +77,7 @@ static void draw_stroke(Canvas *canvas, double x0, double y0, double x1, double 
 static void clean_text(char out[MAX_TEXT + 1], const char *text)
 {
     size_t n = 0;
-    for (; text[n] != '\0' && n < MAX_TEXT; n++) {
+    for (; n < MAX_TEXT && text[n] != '\0'; n++) {
         out[n] = text[n] >= 32 && text[n] < 127 ? text[n] : '?';
     }
     out[n] = '\0';

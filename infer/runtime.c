@@ -1,5 +1,6 @@
 #include "infer/runtime.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,30 +26,43 @@ static void set_threads(int64_t threads)
 #endif
 }
 
-static Tokenizer *load_tokenizer(const char *folder, const Model *model, Error *error)
+// The checkpoint's own tokenizer, or the one given for a checkpoint without. Returns 0 with *tokenizer NULL where there is neither.
+static int choose_tokenizer(Tokenizer **tokenizer, const char *folder, const char *given, Error *error)
 {
-    char *path = path_join(folder, "tokenizer.json");
-    if (path == NULL) {
-        error_set(error, "out of memory");
-        return NULL;
+    char *own = path_join(folder, "tokenizer.json");
+    if (own == NULL) {
+        return error_set(error, "out of memory");
     }
-    Tokenizer *tokenizer = NULL;
-    if (!file_exists(path)) {
-        error_set(error, "%s: missing: the checkpoint was saved without a tokenizer; copy the one it was trained with there", path);
-    } else {
-        tokenizer = tokenizer_load(path, error);
+    bool has_own = file_exists(own);
+    const char *path = has_own ? own : given;
+    *tokenizer = path != NULL ? tokenizer_load(path, error) : NULL;
+    int result = path == NULL || *tokenizer != NULL ? 0 : -1;
+    free(own);
+    if (result != 0 || !has_own || given == NULL) {
+        return result;
     }
-    free(path);
-    if (tokenizer != NULL && tokenizer_vocab_size(tokenizer) > (size_t)model->config.vocab_size) {
-        error_set(error, "%s: the tokenizer has %zu tokens but the model only %lld: they do not belong together", folder,
-                  tokenizer_vocab_size(tokenizer), (long long)model->config.vocab_size);
-        tokenizer_free(tokenizer);
-        return NULL;
+    Tokenizer *other = tokenizer_load(given, error);
+    bool same = other != NULL && tokenizer_hash(other) == tokenizer_hash(*tokenizer);
+    if (other != NULL && !same) {
+        error_set(error, "--tokenizer %s is not the one that %s was trained with, which lies in it: leave --tokenizer out", given, folder);
     }
-    return tokenizer;
+    tokenizer_free(other);
+    return same ? 0 : -1;
 }
 
-int runtime_open(Runtime *runtime, const char *checkpoint, int64_t threads, Error *error)
+static int load_tokenizer(Runtime *runtime, const char *given, Error *error)
+{
+    if (choose_tokenizer(&runtime->tokenizer, runtime->folder, given, error) != 0) {
+        return -1;
+    }
+    if (runtime->tokenizer != NULL && tokenizer_vocab_size(runtime->tokenizer) > (size_t)runtime->model.config.vocab_size) {
+        return error_set(error, "%s: the tokenizer has %zu tokens but the model only %lld: they do not belong together", runtime->folder,
+                         tokenizer_vocab_size(runtime->tokenizer), (long long)runtime->model.config.vocab_size);
+    }
+    return 0;
+}
+
+int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer, int64_t threads, Error *error)
 {
     memset(runtime, 0, sizeof *runtime);
     set_threads(threads);
@@ -57,22 +71,20 @@ int runtime_open(Runtime *runtime, const char *checkpoint, int64_t threads, Erro
         return -1;
     }
     Error note = {""};
-    runtime->folder = checkpoint_resolve(checkpoint, &note, error);
+    runtime->folder = checkpoint_resolve_model(checkpoint, &note, error);
     if (runtime->folder == NULL) {
         return -1;
     }
     if (note.text[0] != '\0') {
         fprintf(stderr, "%s\n", note.text);
     }
-    bool has_model = checkpoint_load_model(&runtime->model, kernels, runtime->folder, error) == 0;
-    if (has_model) {
-        runtime->tokenizer = load_tokenizer(runtime->folder, &runtime->model, error);
-    }
-    if (runtime->tokenizer == NULL) {
-        if (has_model) {
-            model_free(&runtime->model);
-        }
+    if (checkpoint_load_model(&runtime->model, kernels, runtime->folder, error) != 0) {
         free(runtime->folder);
+        runtime->folder = NULL;
+        return -1;
+    }
+    if (load_tokenizer(runtime, tokenizer, error) != 0) {
+        runtime_close(runtime);
         runtime->folder = NULL;
         return -1;
     }
@@ -87,15 +99,4 @@ void runtime_close(Runtime *runtime)
     tokenizer_free(runtime->tokenizer);
     model_free(&runtime->model);
     free(runtime->folder);
-}
-
-int runtime_check_dtype(const char *dtype, Error *error)
-{
-    if (strcmp(dtype, "f32") == 0) {
-        return 0;
-    }
-    if (strcmp(dtype, "bf16") == 0 || strcmp(dtype, "int8") == 0) {
-        return error_set(error, "--dtype %s is not in this version: use --dtype f32", dtype);
-    }
-    return error_set(error, "--dtype %s is unknown: use f32", dtype);
 }

@@ -127,8 +127,7 @@ static uint64_t state_checksum(const char *hash, const char *position, const cha
 // The rename is only safe against power failure once the folder is synced too.
 static int sync_folder_of(const char *path, Error *error)
 {
-    size_t length = (size_t)(path_base(path) - path);
-    char *folder = length > 0 ? strndup(path, length) : strdup(".");
+    char *folder = path_folder(path);
     if (folder == NULL) {
         return error_set(error, "out of memory while saving %s", path);
     }

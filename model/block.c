@@ -53,6 +53,14 @@ BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, 
     return at;
 }
 
+LinearKernels linear_kernels(const Kernels *kernels, bool bf16)
+{
+    if (bf16) {
+        return (LinearKernels){kernels->linear_forward_bf16, kernels->linear_backward_input_bf16, kernels->linear_backward_weight_bf16};
+    }
+    return (LinearKernels){kernels->linear_forward, kernels->linear_backward_input, kernels->linear_backward_weight};
+}
+
 static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
 {
     return (ConvShape){
@@ -98,7 +106,7 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     MixerShape mixer = mixer_shape(c);
     MixerTensors in = mixer_tensors(saved, at, c, shape);
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, shape->width);
-    k->linear_forward(saved->projection, scratch->normed, c->params + at->projection, n, shape->width, shape->projection);
+    c->linear.forward(saved->projection, scratch->normed, c->params + at->projection, n, shape->width, shape->projection);
     k->conv_forward(saved->qkv, states == NULL ? NULL : states + at->tail, state_stride, saved->projection, c->params + at->conv_weight,
                     c->params + at->conv_bias, &conv);
     k->sigmoid_forward(saved->g, saved->projection + gates, shape->projection, c->params + at->g_bias, n, shape->heads);
@@ -108,7 +116,7 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     c->mixer->forward(saved->o, saved->mixer, scratch->mixer, states == NULL ? NULL : states + at->memory, state_stride, &in, &mixer);
     k->gate_forward(scratch->inner, saved->o, saved->projection + shape->channels, shape->projection, c->params + at->out_norm, eps, n, shape->heads,
                     (size_t)c->config->d_head);
-    k->linear_forward(saved->x_mid, scratch->inner, c->params + at->o, n, shape->value, shape->width);
+    c->linear.forward(saved->x_mid, scratch->inner, c->params + at->o, n, shape->value, shape->width);
     k->add(saved->x_mid, saved->x, n * shape->width);
 }
 
@@ -124,9 +132,9 @@ void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *sc
         return;
     }
     k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, (float)c->config->norm_eps, n, shape.width);
-    k->linear_forward(saved->h13, scratch->normed, c->params + at->w13, n, shape.width, 2 * shape.hidden);
+    c->linear.forward(saved->h13, scratch->normed, c->params + at->w13, n, shape.width, 2 * shape.hidden);
     k->swiglu_forward(scratch->inner, saved->h13, n, shape.hidden);
-    k->linear_forward(x_out, scratch->inner, c->params + at->w2, n, shape.hidden, shape.width);
+    c->linear.forward(x_out, scratch->inner, c->params + at->w2, n, shape.hidden, shape.width);
     k->add(x_out, saved->x_mid, n * shape.width);
 }
 
@@ -137,12 +145,12 @@ static void mlp_half_backward(float *dx, float *dparams, const BlockSaved *saved
     size_t n = c->batch * c->length, hidden = shape->hidden, width = shape->width;
     float eps = (float)c->config->norm_eps;
     k->swiglu_forward(scratch->inner, saved->h13, n, hidden);
-    k->linear_backward_weight(dparams + at->w2, dx, scratch->inner, n, hidden, width);
-    k->linear_backward_input(scratch->dinner, dx, c->params + at->w2, n, hidden, width, false);
+    c->linear.backward_weight(dparams + at->w2, dx, scratch->inner, n, hidden, width);
+    c->linear.backward_input(scratch->dinner, dx, c->params + at->w2, n, hidden, width, false);
     k->swiglu_backward(saved->h13, scratch->dinner, saved->h13, n, hidden);
     k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, eps, n, width);
-    k->linear_backward_weight(dparams + at->w13, saved->h13, scratch->normed, n, width, 2 * hidden);
-    k->linear_backward_input(scratch->dnormed, saved->h13, c->params + at->w13, n, width, 2 * hidden, false);
+    c->linear.backward_weight(dparams + at->w13, saved->h13, scratch->normed, n, width, 2 * hidden);
+    c->linear.backward_input(scratch->dnormed, saved->h13, c->params + at->w13, n, width, 2 * hidden, false);
     k->rmsnorm_backward(dx, dparams + at->mlp_norm, scratch->dnormed, saved->x_mid, c->params + at->mlp_norm, eps, n, width);
 }
 
@@ -161,8 +169,8 @@ void block_backward(float *dx, float *dparams, const BlockSaved *saved, const Bl
     const float *z = saved->projection + shape.channels;
     float *dz = scratch->dprojection + shape.channels;
     k->gate_forward(scratch->inner, saved->o, z, shape.projection, c->params + at->out_norm, eps, n, shape.heads, d_head);
-    k->linear_backward_weight(dparams + at->o, dx, scratch->inner, n, shape.value, shape.width);
-    k->linear_backward_input(scratch->dinner, dx, c->params + at->o, n, shape.value, shape.width, false);
+    c->linear.backward_weight(dparams + at->o, dx, scratch->inner, n, shape.value, shape.width);
+    c->linear.backward_input(scratch->dinner, dx, c->params + at->o, n, shape.value, shape.width, false);
     k->gate_backward(scratch->do_, dz, dparams + at->out_norm, scratch->dinner, saved->o, z, shape.projection, c->params + at->out_norm, eps, n, shape.heads,
                      d_head);
 
@@ -183,7 +191,7 @@ void block_backward(float *dx, float *dparams, const BlockSaved *saved, const Bl
                      c->params + at->conv_weight, c->params + at->conv_bias, &conv);
 
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, shape.width);
-    k->linear_backward_weight(dparams + at->projection, scratch->dprojection, scratch->normed, n, shape.width, shape.projection);
-    k->linear_backward_input(scratch->dnormed, scratch->dprojection, c->params + at->projection, n, shape.width, shape.projection, false);
+    c->linear.backward_weight(dparams + at->projection, scratch->dprojection, scratch->normed, n, shape.width, shape.projection);
+    c->linear.backward_input(scratch->dnormed, scratch->dprojection, c->params + at->projection, n, shape.width, shape.projection, false);
     k->rmsnorm_backward(dx, dparams + at->norm, scratch->dnormed, saved->x, c->params + at->norm, eps, n, shape.width);
 }

@@ -57,10 +57,20 @@ typedef struct BlockScratch {
     float *dg, *dmu;     // [N, H]
 } BlockScratch;
 
+// The three products of a linear layer, in the precision of the run (kernels.h).
+typedef struct LinearKernels {
+    void (*forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+    void (*backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+    void (*backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+} LinearKernels;
+
+LinearKernels linear_kernels(const Kernels *kernels, bool bf16);
+
 // Everything fixed during a call.
 typedef struct BlockContext {
     const ModelConfig *config;
     const Kernels *kernels;
+    LinearKernels linear;
     const Mixer *mixer;
     const float *params;       // the arena
     size_t batch, length, position;

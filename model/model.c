@@ -60,7 +60,7 @@ void model_state_init(const Model *model, float *state)
 
 static BlockContext context_of(const Model *model, size_t batch, size_t length, size_t position)
 {
-    return (BlockContext){&model->config, model->kernels, model->mixer, model->params, batch, length, position};
+    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->mixer, model->params, batch, length, position};
 }
 
 void model_forward(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length)
@@ -94,12 +94,13 @@ void model_logits(float *logits, const Model *model, Workspace *w, size_t first_
 {
     size_t width = (size_t)model->config.d_model;
     assert(first_row + n_rows <= w->batch * w->length);
-    model->kernels->linear_forward(logits, w->hidden + first_row * width, model->params + model->head, n_rows, width, (size_t)model->config.vocab_size);
+    linear_kernels(model->kernels, model->bf16).forward(logits, w->hidden + first_row * width, model->params + model->head, n_rows, width, (size_t)model->config.vocab_size);
 }
 
 double model_loss(float *losses, float *dparams, const Model *model, Workspace *w, const int32_t *targets, float scale)
 {
     const Kernels *k = model->kernels;
+    LinearKernels linear = linear_kernels(k, model->bf16);
     size_t n = w->batch * w->length, width = (size_t)model->config.d_model, vocab = (size_t)model->config.vocab_size;
     double total = 0.0;
     assert(dparams == NULL || w->training);
@@ -114,8 +115,8 @@ double model_loss(float *losses, float *dparams, const Model *model, Workspace *
             memcpy(losses + first, w->row_losses, rows * sizeof(float));
         }
         if (dparams != NULL) {
-            k->linear_backward_input(w->dhidden + first * width, w->logits, model->params + model->head, rows, width, vocab, false);
-            k->linear_backward_weight(dparams + model->head, w->logits, w->hidden + first * width, rows, width, vocab);
+            linear.backward_input(w->dhidden + first * width, w->logits, model->params + model->head, rows, width, vocab, false);
+            linear.backward_weight(dparams + model->head, w->logits, w->hidden + first * width, rows, width, vocab);
         }
     }
     return total;

@@ -17,6 +17,7 @@
 typedef struct Model {
     ModelConfig config;
     const Kernels *kernels;
+    bool bf16;            // matrix products round their factors to bf16 (false after model_create); all else stays f32
     TensorTable table;    // names and places of the parameters
     float *params;        // [table.total]
     TensorTable state;    // names and places in one sequence's state: convolution tails and memories

@@ -292,6 +292,21 @@ static void test_damage(void **state)
         assert_int_equal(unlink(path), 0);
         assert_refused(at("damage/step_00000007"), files[i], i < 4 ? "is missing" : "no complete checkpoint");
     }
+    // The model alone needs no optimizer; its other files are verified as ever, and so is an optimizer that is there.
+    for (size_t i = 0; i < 5; i++) {
+        Error error = {""};
+        fresh(&model);
+        assert_int_equal(unlink(at("damage/step_00000007/%s", files[i])), 0);
+        char *folder = checkpoint_resolve_model(at("damage"), NULL, &error);
+        assert_true((folder != NULL) == (i == 3));
+        assert_true(folder != NULL || strstr(error.text, files[i]) != NULL);
+        free(folder);
+        fresh(&model);
+        flip(at("damage/step_00000007/%s", files[i]), 9);
+        assert_null(checkpoint_resolve_model(at("damage/step_00000007"), NULL, &error));
+    }
+    assert_true(checkpoint_holds(at("damage/step_00000007/new")));
+    assert_false(checkpoint_holds(at("damage/new")));
     // Every byte of trainer.json counts.
     fresh(&model);
     for (int64_t i = file_size(at("damage/step_00000007/trainer.json")); i > 0; i--) {

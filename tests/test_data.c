@@ -1,4 +1,4 @@
-// Corpus, shards, loader.
+// Token shards and the loader of training windows.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,56 +13,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/corpus.h"
 #include "data/loader.h"
 #include "data/shards.h"
-
-typedef struct Fixture {
-    char folder[256];
-} Fixture;
-
-static int setup(void **state)
-{
-    Fixture *fixture = calloc(1, sizeof *fixture);
-    const char *base = getenv("TMPDIR");
-    snprintf(fixture->folder, sizeof fixture->folder, "%s/test_data_XXXXXX", base != NULL && strlen(base) < 200 ? base : "/tmp");
-    *state = fixture;
-    return mkdtemp(fixture->folder) == NULL;
-}
-
-static int teardown(void **state)
-{
-    Fixture *fixture = *state;
-    Error error;
-    int result = folder_remove(fixture->folder, &error);
-    free(fixture);
-    return result;
-}
-
-static char *in_folder(void **state, const char *name)
-{
-    char *path = path_join(((Fixture *)*state)->folder, name);
-    assert_non_null(path);
-    return path;
-}
-
-// Makes a file and gives its path (to free).
-static char *make_file(void **state, const char *name, const void *data, size_t size)
-{
-    char *path = in_folder(state, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
-static void assert_says(const Error *error, const char *words)
-{
-    if (strstr(error->text, words) == NULL) {
-        fail_msg("the error \"%s\" does not say \"%s\"", error->text, words);
-    }
-}
+#include "tests/scratch.h"
 
 // ---- shards
 
@@ -168,6 +121,67 @@ static void refuse(void **state, const unsigned char *bytes, size_t size, const 
     assert_says(&error, path);
     assert_says(&error, words);
     free(path);
+}
+
+// A writer that goes on from a noted position gives the bytes of one that was never stopped, whatever was written behind the position.
+static void writers_go_on(void **state)
+{
+    Error error;
+    enum { N = 2500, LIMIT = 1000 };
+    const size_t stops[] = {0, 1, 700, 999, 1000, 1001, 1999, 2000, 2300};
+    const size_t vocabularies[] = {1000, 100000};
+    int32_t ids[N];
+    for (size_t i = 0; i < N; i++) {
+        ids[i] = (int32_t)(i * 7 % 1000);
+    }
+    for (size_t v = 0; v < 2; v++) {
+        for (size_t s = 0; s < sizeof stops / sizeof stops[0]; s++) {
+            ShardPosition position, other;
+            uint64_t total;
+            size_t shards;
+            const char *folder = ((Fixture *)*state)->folder;
+            ShardWriter *writer = shard_writer_create(folder, "train", LIMIT, vocabularies[v], 5, &error);
+            assert_int_equal(shard_writer_add(writer, ids, stops[s], &error), 0);
+            assert_int_equal(shard_writer_sync(writer, &position, &error), 0);
+            assert_int_equal(position.shards, stops[s] / LIMIT);
+            assert_int_equal(position.tokens, stops[s] % LIMIT);
+            assert_int_equal(shard_writer_shards(writer), stops[s] / LIMIT);
+            // More is written, even whole shards, and lost.
+            assert_int_equal(shard_writer_add(writer, ids, 1200, &error), 0);
+            shard_writer_leave(writer);
+            writer = shard_writer_create(folder, "train", LIMIT, vocabularies[v], 5, &error);
+            if (shard_writer_resume(writer, &position, &error) != 0) {
+                fail_msg("%s", error.text);
+            }
+            assert_int_equal(shard_writer_sync(writer, &other, &error), 0);
+            assert_memory_equal(&position, &other, sizeof other);
+            assert_int_equal(shard_writer_add(writer, ids + stops[s], N - stops[s], &error), 0);
+            assert_int_equal(shard_writer_close(writer, &total, &shards, &error), 0);
+            assert_int_equal(total, N);
+            assert_int_equal(shards, 3);
+            for (size_t i = 0; i < 3; i++) {
+                char name[32];
+                Shard shard;
+                int32_t read[LIMIT];
+                snprintf(name, sizeof name, "train_%06zu.bin", i);
+                char *path = in_folder(state, name);
+                assert_int_equal(shard_open(&shard, path, &error), 0);
+                assert_int_equal(shard.count, i < 2 ? LIMIT : N - 2 * LIMIT);
+                shard_read(&shard, read, 0, shard.count);
+                assert_memory_equal(read, ids + i * LIMIT, shard.count * sizeof *read);
+                shard_close(&shard);
+                assert_int_equal(unlink(path), 0);
+                free(path);
+            }
+        }
+    }
+    // Where the files do not reach so far, it says so.
+    const ShardPosition nowhere[] = {{1, 0}, {0, 5}, {0, LIMIT}};
+    for (size_t i = 0; i < 3; i++) {
+        ShardWriter *writer = shard_writer_create(((Fixture *)*state)->folder, "train", LIMIT, 1000, 5, &error);
+        assert_int_equal(shard_writer_resume(writer, &nowhere[i], &error), -1);
+        shard_writer_abort(writer);
+    }
 }
 
 static void hostile_shards_are_refused(void **state)
@@ -493,240 +507,13 @@ static void loader_refuses(void **state)
     path_list_free(&list);
 }
 
-// ---- corpus
-
-typedef struct Seen {
-    char text[64][64];
-    size_t length[64];
-    size_t count, total;
-    size_t stop_at;   // 0: never
-} Seen;
-
-static int see(void *context, uint64_t index, const char *text, size_t length, Error *error)
-{
-    Seen *seen = context;
-    assert_int_equal(index, seen->count);
-    if (seen->count < 64) {
-        memcpy(seen->text[seen->count], text, length < 64 ? length : 64);
-        seen->length[seen->count] = length;
-    }
-    seen->count++;
-    seen->total += length;
-    return seen->count == seen->stop_at ? error_set(error, "stopped") : 0;
-}
-
-static int read_one(void **state, const char *name, const void *data, size_t size, const CorpusOptions *options, CorpusStats *stats,
-                    Seen *seen,
-                    Error *error)
-{
-    PathList list = {0};
-    char *path = make_file(state, name, data, size);
-    assert_int_equal(path_list_add(&list, path, error), 0);
-    free(path);
-    memset(seen, 0, sizeof *seen);
-    int result = corpus_read(&list, options, stats, see, seen, error);
-    path_list_free(&list);
-    return result;
-}
-
-static void assert_document(const Seen *seen, size_t i, const char *text, size_t length)
-{
-    assert_true(i < seen->count);
-    assert_int_equal(seen->length[i], length);
-    assert_memory_equal(seen->text[i], text, length);
-}
-
-static void text_files(void **state)
-{
-    Error error;
-    CorpusStats stats;
-    Seen seen;
-    CorpusOptions options = {.quiet = true};
-    assert_int_equal(read_one(state, "a.txt", "\xef\xbb\xbfone\r\ntwo\xff\n", 13, &options, &stats, &seen, &error), 0);
-    assert_int_equal(seen.count, 1);
-    assert_document(&seen, 0, "one\r\ntwo\xff\n", 10);
-    assert_int_equal(stats.documents, 1);
-    assert_int_equal(stats.bytes, 10);
-    assert_int_equal(stats.bytes_read, 13);
-    assert_int_equal(read_one(state, "B.TXT", "x", 1, &options, &stats, &seen, &error), 0);
-    assert_document(&seen, 0, "x", 1);
-    // Nothing, and nothing but a mark: no document.
-    assert_int_equal(read_one(state, "c.txt", "", 0, &options, &stats, &seen, &error), 0);
-    assert_int_equal(stats.skipped, 1);
-    assert_int_equal(read_one(state, "c.txt", "\xef\xbb\xbf", 3, &options, &stats, &seen, &error), 0);
-    assert_int_equal(stats.skipped, 1);
-    assert_int_equal(seen.count, 0);
-    assert_int_equal(read_one(state, "binary.txt", "ab\0c", 4, &options, &stats, &seen, &error), -1);
-    assert_says(&error, "binary.txt is not text: it has a NUL byte at offset 2");
-    assert_int_equal(read_one(state, "a.pdf", "ab", 2, &options, &stats, &seen, &error), -1);
-    assert_says(&error, "a.pdf");
-    // Larger than the first buffer.
-    size_t size = 300000;
-    char *large = malloc(size);
-    memset(large, 'y', size);
-    assert_int_equal(read_one(state, "large.txt", large, size, &options, &stats, &seen, &error), 0);
-    assert_int_equal(seen.total, size);
-    free(large);
-    assert_true(corpus_accepts("x/y.jsonl") && corpus_accepts("y.TXT") && !corpus_accepts("y.txt.bak") && !corpus_accepts("y.json"));
-}
-
-static void json_lines(void **state)
-{
-    Error error;
-    CorpusStats stats;
-    Seen seen;
-    CorpusOptions options = {.quiet = true};
-    static const char lines[] =
-        "\xef\xbb\xbf{\"text\": \"first \\u00e9\\n\\\"q\\\"\", \"id\": \"x\"}\r\n"
-        "\n"
-        "  \t\r\n"
-        "{\"content\": \"second\", \"text\": 5, \"title\": \"t\"}\n"
-        "{\"id\": 3, \"body\": \"third\"}\n"
-        "{\"text\": \"bad\xff\xfe bytes\"}\n"
-        "{\"text\": \"a back\\\\u0000slash\"}\n"
-        "{\"text\": \"\"}\n"                       // empty: skipped
-        "{\"text\": \"a\\u0000b\"}\n"              // bad
-        "{\"a\": \"x\", \"b\": \"y\"}\n"           // bad: which?
-        "{\"text\": [\"x\"]}\n"                    // bad
-        "[\"text\"]\n"                             // bad
-        "{\"text\": \"cut\n"                       // bad
-        "{\"text\": \"x\"} {\"text\": \"y\"}\n"    // bad
-        "{\"text\": \"\\ud83d\\ude00\"}\n"
-        "{\"text\": \"no line end\"}";
-    assert_int_equal(read_one(state, "a.jsonl", lines, sizeof lines - 1, &options, &stats, &seen, &error), 0);
-    assert_int_equal(seen.count, 7);
-    assert_document(&seen, 0, "first \xc3\xa9\n\"q\"", 12);
-    assert_document(&seen, 1, "second", 6);
-    assert_document(&seen, 2, "third", 5);
-    assert_document(&seen, 3, "bad\xff\xfe bytes", 11);
-    assert_document(&seen, 4, "a back\\u0000slash", 17);
-    assert_document(&seen, 5, "\xf0\x9f\x98\x80", 4);
-    assert_document(&seen, 6, "no line end", 11);
-    assert_int_equal(stats.documents, 7);
-    assert_int_equal(stats.skipped, 7);
-    assert_int_equal(stats.bytes, 12 + 6 + 5 + 11 + 17 + 4 + 11);
-    assert_int_equal(stats.bytes_read, sizeof lines - 1);
-    assert_int_equal(read_one(state, "nul.jsonl", "{\"text\": \"x\"}\0\n", 15, &options, &stats, &seen, &error), 0);
-    assert_int_equal(stats.skipped, 1);
-    assert_int_equal(seen.count, 0);
-
-    options.text_key = "body";
-    assert_int_equal(read_one(state, "key.jsonl", "{\"text\":\"a\",\"body\":\"b\"}\n{\"text\":\"c\"}\n", 37, &options, &stats, &seen,
-                              &error), 0);
-    assert_int_equal(seen.count, 1);
-    assert_document(&seen, 0, "b", 1);
-    assert_int_equal(stats.skipped, 1);
-}
-
-static void strict_names_file_and_line(void **state)
-{
-    Error error;
-    CorpusStats stats;
-    Seen seen;
-    CorpusOptions options = {.strict = true};
-    const char *bad[] = {"{\"text\": 1}", "{", "{\"text\": \"\\u0000\"}", "nothing"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        char lines[128];
-        int size = snprintf(lines, sizeof lines, "{\"text\": \"good\"}\n\n%s\n{\"text\": \"more\"}\n", bad[i]);
-        assert_int_equal(read_one(state, "s.jsonl", lines, (size_t)size, &options, &stats, &seen, &error), -1);
-        assert_says(&error, "s.jsonl:3: ");
-        assert_int_equal(seen.count, 1);
-    }
-    // A document without text is no fault.
-    assert_int_equal(read_one(state, "s.jsonl", "{\"text\": \"\"}\n", 13, &options, &stats, &seen, &error), 0);
-}
-
-static void long_lines(void **state)
-{
-    Error error;
-    CorpusStats stats;
-    Seen seen;
-    CorpusOptions options = {.quiet = true};
-    size_t size = (size_t)24 << 20;
-    char *line = malloc(size);
-    memset(line, 'z', size);
-    memcpy(line, "{\"text\": \"", 10);
-    memcpy(line + size - 3, "\"}\n", 3);
-    assert_int_equal(read_one(state, "long.jsonl", line, size, &options, &stats, &seen, &error), 0);
-    assert_int_equal(seen.count, 1);
-    assert_int_equal(seen.total, size - 13);
-    free(line);
-}
-
-static void files_in_order_and_stop(void **state)
-{
-    Error error;
-    CorpusStats stats;
-    Seen seen = {0};
-    CorpusOptions options = {.quiet = true};
-    PathList list = {0};
-    const char *names[] = {"2.txt", "1.jsonl", "3.txt"};
-    const char *texts[] = {"two", "{\"text\":\"one\"}\n{\"text\":\"one more\"}\n", "three"};
-    for (int i = 0; i < 3; i++) {
-        char *path = make_file(state, names[i], texts[i], strlen(texts[i]));
-        assert_int_equal(path_list_add(&list, path, &error), 0);
-        free(path);
-    }
-    assert_int_equal(corpus_bytes(&list), strlen(texts[0]) + strlen(texts[1]) + strlen(texts[2]));
-    assert_int_equal(corpus_read(&list, &options, &stats, see, &seen, &error), 0);
-    assert_int_equal(seen.count, 4);
-    assert_document(&seen, 0, "two", 3);
-    assert_document(&seen, 2, "one more", 8);
-    assert_document(&seen, 3, "three", 5);
-    memset(&seen, 0, sizeof seen);
-    seen.stop_at = 2;
-    assert_int_equal(corpus_read(&list, &options, &stats, see, &seen, &error), -1);
-    assert_string_equal(error.text, "stopped");
-    assert_int_equal(seen.count, 2);
-    char *missing = in_folder(state, "missing.txt");
-    assert_int_equal(path_list_add(&list, missing, &error), 0);
-    memset(&seen, 0, sizeof seen);
-    assert_int_equal(corpus_read(&list, &options, &stats, see, &seen, &error), -1);
-    assert_says(&error, missing);
-    free(missing);
-    path_list_free(&list);
-}
-
-static void warnings_name_the_first_and_count_the_rest(void **state)
-{
-    Error error;
-    CorpusStats stats;
-    Seen seen;
-    CorpusOptions options = {0};
-    char lines[64] = "";
-    for (int i = 0; i < 9; i++) {
-        strcat(lines, "bad\n");
-    }
-    char *path = in_folder(state, "stderr");
-    fflush(stderr);
-    int kept = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(fd, STDERR_FILENO);
-    int result = read_one(state, "w.jsonl", lines, strlen(lines), &options, &stats, &seen, &error);
-    fflush(stderr);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
-    close(fd);
-    assert_int_equal(result, 0);
-    assert_int_equal(stats.skipped, 9);
-    size_t size;
-    char *text = file_read(path, 1 << 16, &size, &error);
-    assert_non_null(text);
-    assert_non_null(strstr(text, "w.jsonl:1: not valid JSON"));
-    assert_non_null(strstr(text, "w.jsonl:5: "));
-    assert_null(strstr(text, "w.jsonl:6: "));
-    assert_non_null(strstr(text, "9 bad records skipped in all"));
-    free(text);
-    free(path);
-}
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(shards_round_trip_uint16),
         TEST(shards_round_trip_uint32),
         TEST(writer_refuses_ids_outside_and_leaves_nothing),
+        TEST(writers_go_on),
         TEST(hostile_shards_are_refused),
         TEST(shards_of_others_load),
         TEST(ten_billion_tokens),
@@ -736,12 +523,6 @@ int main(void)
         TEST(windows_are_a_pure_function_of_their_index),
         TEST(in_order_for_validation),
         TEST(loader_refuses),
-        TEST(text_files),
-        TEST(json_lines),
-        TEST(strict_names_file_and_line),
-        TEST(long_lines),
-        TEST(files_in_order_and_stop),
-        TEST(warnings_name_the_first_and_count_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

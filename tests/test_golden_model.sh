@@ -16,7 +16,7 @@ fail() {
 
 printf ' Wilma.\n\n"What are you afraid of?" Bruno. "It is under the great oak. Not far away, among the apple t' >"$work/expected"
 "${BUILD:-build}/stories" --documents 20 --seed 9 --out "$work/text.jsonl" || fail "stories"
-for isa in generic avx2 avx512; do
+for isa in generic avx2 avx512 avx512bf16; do
     export LATTICE_ISA=$isa
     if ! "${programs}generate" tests/golden/model -p "There was one thing that" --greedy -n 60 >"$work/got" 2>"$work/log"; then
         grep -q "LATTICE_ISA" "$work/log" || fail "$(cat "$work/log")"

@@ -3,41 +3,12 @@
 
 #include <math.h>
 
-#include "tests/reference/golden.h"
+#include "tests/mixer.h"
 
 static MixerCase new_case(size_t batch, size_t n_head, size_t length, size_t n_slot, size_t d_head)
 {
-    return (MixerCase){.form = {"lattice", "decode", 1, "frozen", "token"}, .batch = batch, .n_head = n_head, .length = length, .n_slot = n_slot,
+    return (MixerCase){.form = {.mixer = "lattice", .objective = "decode", .chunk = 1}, .batch = batch, .n_head = n_head, .length = length, .n_slot = n_slot,
                        .d_head = d_head};
-}
-
-typedef struct Where {
-    const char *kernels, *what;
-    const MixerCase *mixer_case;
-    double output_tolerance, gradient_tolerance;
-} Where;
-
-static void check_error(void *context, const char *name, bool is_gradient, double error)
-{
-    const Where *w = context;
-    double tolerance = is_gradient ? w->gradient_tolerance : w->output_tolerance;
-    if (!(error <= tolerance)) {
-        const MixerCase *c = w->mixer_case;
-        fail_msg("%s, %s: B %zu, H %zu, T %zu, m %zu, d %zu, %s: relative RMS error of %s%s is %.2e, above %.0e", w->kernels, w->what, c->batch, c->n_head,
-                 c->length, c->n_slot, c->d_head, c->mu != NULL ? "forget gate" : "no forget gate", is_gradient ? "gradient " : "", name, error, tolerance);
-    }
-}
-
-static void check_against_reference(const MixerCase *c, const char *what)
-{
-    Pool pool = {0};
-    MixerResult expected = mixer_case_reference(&pool, c);
-    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        Where where = {(*kernels)->name, what, c, GOLDEN_FAST_OUTPUT, GOLDEN_FAST_GRADIENT};
-        MixerResult fast = mixer_case_fast(&pool, c, *kernels);
-        mixer_result_compare(&fast, &expected, c, check_error, &where);
-    }
-    pool_free(&pool);
 }
 
 static void test_reference_shapes(void **state)
@@ -91,90 +62,6 @@ static void test_degenerate_inputs(void **state)
 
 // ---- Whole, in pieces, token by token, from a copied state ----
 
-static float *rows_piece(Pool *pool, const float *rows, size_t stride, size_t begin, size_t count, const MixerShape *whole)
-{
-    float *out = pool_floats(pool, whole->batch * count * stride);
-    for (size_t b = 0; b < whole->batch; b++) {
-        memcpy(out + b * count * stride, rows + (b * whole->length + begin) * stride, count * stride * sizeof *out);
-    }
-    return out;
-}
-
-// Runs tokens [begin, begin + count) of all sequences on the states, and puts the outputs into their rows of o [B·T, H·d].
-static void run_piece(float *o, float *states, size_t state_stride, const Mixer *mixer, const MixerTensors *whole, const MixerShape *shape, size_t begin,
-                      size_t count)
-{
-    Pool pool = {0};
-    size_t keys = shape->n_head * shape->n_slot, values = shape->n_head * shape->d_head;
-    float *qkv = rows_piece(&pool, whole->q, whole->qkv_stride, begin, count, shape), *out = pool_floats(&pool, shape->batch * count * values);
-    MixerTensors in = {qkv, qkv + keys, qkv + 2 * keys, whole->qkv_stride, rows_piece(&pool, whole->g, shape->n_head, begin, count, shape),
-                       whole->mu != NULL ? rows_piece(&pool, whole->mu, shape->n_head, begin, count, shape) : NULL, whole->state0};
-    MixerShape piece = *shape;
-    piece.length = count;
-    piece.position = begin;
-    float *scratch = pool_floats(&pool, mixer->scratch_floats(&piece, false));
-    mixer->forward(out, NULL, scratch, states, state_stride, &in, &piece);
-    for (size_t b = 0; b < shape->batch; b++) {
-        memcpy(o + (b * shape->length + begin) * values, out + b * count * values, count * values * sizeof *o);
-    }
-    pool_free(&pool);
-}
-
-typedef enum Cut {
-    CUT_WHOLE,
-    CUT_TOKENS,    // one at a time
-    CUT_PIECES,    // 1, 2, 3, … tokens
-    CUT_COPIED,    // two halves, the second from a copy of the state after the first was destroyed
-} Cut;
-
-static void run_cut(float *o, float *states, Cut cut, const Mixer *mixer, const MixerTensors *in, const MixerShape *shape)
-{
-    Pool pool = {0};
-    size_t stride = shape->n_head * shape->n_slot * shape->d_head, length = shape->length, n = shape->batch * stride;
-    for (size_t b = 0; b < shape->batch; b++) {
-        mixer->state_init(states + b * stride, in->state0, shape);
-    }
-    for (size_t begin = 0, size = 1; begin < length; begin += size) {
-        if (cut == CUT_WHOLE) {
-            size = length;
-        } else if (cut == CUT_PIECES) {
-            size = begin == 0 ? 1 : size + 1;
-        } else if (cut == CUT_COPIED) {
-            size = begin == 0 ? (length + 1) / 2 : length;
-        }
-        size = size < length - begin ? size : length - begin;
-        run_piece(o, states, stride, mixer, in, shape, begin, size);
-        if (cut == CUT_COPIED) {
-            float *copy = copy_floats(&pool, states, n);
-            fill_floats(states, n, NAN);
-            memcpy(states, copy, n * sizeof *states);
-        }
-    }
-    pool_free(&pool);
-}
-
-static void check_cuts(const MixerCase *c, const Kernels *kernels)
-{
-    static const char *const names[] = {"whole", "token by token", "in pieces", "from a copied state"};
-    Pool pool = {0};
-    MixerTensors in;
-    MixerShape shape;
-    mixer_case_tensors(&in, &shape, &pool, c);
-    const Mixer *mixer = mixer_find(kernels->mixers, "lattice");
-    size_t n = c->batch * c->length * c->n_head * c->d_head, n_state = c->batch * c->n_head * c->n_slot * c->d_head;
-    float *whole = pool_floats(&pool, n), *whole_states = pool_floats(&pool, n_state), *o = pool_floats(&pool, n), *states = pool_floats(&pool, n_state);
-    run_cut(whole, whole_states, CUT_WHOLE, mixer, &in, &shape);
-    for (Cut cut = CUT_TOKENS; cut <= CUT_COPIED; cut++) {
-        run_cut(o, states, cut, mixer, &in, &shape);
-        check_bits(names[cut], "outputs against the whole", o, whole, n);
-        check_bits(names[cut], "states against the whole", states, whole_states, n_state);
-    }
-    // The forward of training is the same function.
-    mixer->forward(o, pool_floats(&pool, mixer->saved_floats(&shape)), pool_floats(&pool, mixer->scratch_floats(&shape, false)), NULL, 0, &in, &shape);
-    check_bits("training forward", "outputs against the whole", o, whole, n);
-    pool_free(&pool);
-}
-
 static void test_cuts(void **state)
 {
     (void)state;
@@ -188,21 +75,13 @@ static void test_cuts(void **state)
         mixer_case_fill(&c, &pool, &rng, i % 2 == 1, -1.0, 2.0);
         for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
             check_threads(1 + (int)(i % 2));
-            check_cuts(&c, *kernels);
+            check_cuts(&c, *kernels, true);
         }
         pool_free(&pool);
     }
 }
 
 // ---- Threads, NaN, long sequences ----
-
-static void check_equal(void *context, const char *name, bool is_gradient, double error)
-{
-    (void)is_gradient;
-    if (error != 0.0) {
-        fail_msg("%s: %s differs between 1 thread and more", (const char *)context, name);
-    }
-}
 
 static void test_threads(void **state)
 {
@@ -212,15 +91,7 @@ static void test_threads(void **state)
     rng_seed(&rng, 13, 0);
     MixerCase c = new_case(3, 3, 130, 16, 40);
     mixer_case_fill(&c, &pool, &rng, true, -1.0, 1.0);
-    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        check_threads(1);
-        MixerResult one = mixer_case_fast(&pool, &c, *kernels);
-        for (int threads = 2; threads <= 8; threads += threads == 3 ? 5 : 1) {
-            check_threads(threads);
-            MixerResult more = mixer_case_fast(&pool, &c, *kernels);
-            mixer_result_compare(&more, &one, &c, check_equal, (void *)(uintptr_t)(*kernels)->name);
-        }
-    }
+    check_same_for_threads(&c);
     pool_free(&pool);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include "data/shards.h"
 #include "data/split.h"
 #include "data/story.h"
+#include "tests/parquet_writer.h"
 #include "tokenizer/bpe.h"
 
 typedef struct Fixture {
@@ -156,7 +158,7 @@ static int64_t count_of(void **state, const char *out, const char *split, const 
     cJSON *json = json_read_file(path, 1 << 20, &error);
     assert_non_null(json);
     int64_t value;
-    assert_int_equal(json_get_int(cJSON_GetObjectItem(json, split), key, 0, INT64_MAX / 2, &value, &error), 0);
+    assert_int_equal(json_get_int(split != NULL ? cJSON_GetObjectItem(json, split) : json, key, 0, INT64_MAX / 2, &value, &error), 0);
     cJSON_Delete(json);
     free(path);
     free(folder);
@@ -439,6 +441,131 @@ static void interrupted_runs_are_made_anew(void **state)
     assert_same_folders(state, "whole", "cut");
 }
 
+// ---- forms
+
+static const char *text_of_story(size_t row, size_t *length)
+{
+    static Story stories[2];   // the writer still looks at the row before
+    Story *story = &stories[row % 2];
+    story_tell(story, 11, row);
+    *length = story->length;
+    return story->text;
+}
+
+static int64_t score_of_story(size_t row) { return (int64_t)(row % 5); }
+
+static void assert_same_file(void **state, const char *first, const char *second, const char *name)
+{
+    Error error;
+    uint64_t hashes[2];
+    const char *folders[] = {first, second};
+    for (int i = 0; i < 2; i++) {
+        char *folder = in_folder(state, folders[i]), *path = path_join(folder, name);
+        assert_int_equal(file_hash(path, &hashes[i], &error), 0);
+        free(path);
+        free(folder);
+    }
+    if (hashes[0] != hashes[1]) {
+        fail_msg("%s/%s and %s/%s differ", first, name, second, name);
+    }
+}
+
+// The same documents as .jsonl, packed, as Parquet and as .txt files give the same tokens.
+static void the_form_changes_nothing(void **state)
+{
+    Error error;
+    enum { STORIES = 120 };
+    make_stories(state, "a.jsonl", 0, STORIES);
+    char *path = in_folder(state, "a.jsonl");
+    size_t size;
+    char *lines = file_read(path, 1 << 26, &size, &error);
+    free(path);
+    char *packed = malloc(ZSTD_compressBound(size));
+    size_t packed_size = ZSTD_compress(packed, ZSTD_compressBound(size), lines, size, 3);
+    make_file(state, "b.jsonl.zst", packed, packed_size);
+    WriterOptions writer = {.text_encoding = 7, .codec = 6, .number = WRITE_INT32, .rows = STORIES, .page_rows = 9, .group_rows = 50};
+    Output parquet = write_parquet(&writer, text_of_story, score_of_story);
+    make_file(state, "c.parquet", parquet.data, parquet.size);
+    char names[STORIES][16];
+    const char *list[STORIES];
+    for (size_t i = 0; i < STORIES; i++) {
+        size_t length;
+        const char *text = text_of_story(i, &length);
+        snprintf(names[i], sizeof names[i], "%03zu.txt", i);
+        make_file(state, names[i], text, length);
+        list[i] = names[i];
+    }
+    PrepareOptions options = small_options();
+    options.shard_tokens = 5000;
+    options.val_fraction = 0.1;
+    assert_prepared(PREPARE("lines", &options, "a.jsonl"), &error);
+    assert_prepared(PREPARE("packed", &options, "b.jsonl.zst"), &error);
+    assert_prepared(PREPARE("parquet", &options, "c.parquet"), &error);
+    assert_prepared(prepare(state, "texts", &options, &error, STORIES, list), &error);
+    const char *others[] = {"packed", "parquet", "texts"}, *files[] = {"tokenizer.json", "train_000000.bin", "train_000001.bin", "val_000000.bin"};
+    for (int i = 0; i < 3; i++) {
+        for (int f = 0; f < 4; f++) {
+            assert_same_file(state, "lines", others[i], files[f]);
+        }
+        assert_int_equal(count_of(state, others[i], "train", "tokens"), count_of(state, "lines", "train", "tokens"));
+        assert_int_equal(count_of(state, others[i], "validation", "tokens"), count_of(state, "lines", "validation", "tokens"));
+    }
+    free(lines);
+    free(packed);
+    free(parquet.data);
+}
+
+static void filtered_and_duplicate_documents_are_counted(void **state)
+{
+    Error error;
+    make_stories(state, "a.jsonl", 0, 60);
+    make_stories(state, "b.jsonl", 40, 100);
+    WriterOptions writer = {.number = WRITE_DOUBLE, .rows = 100, .page_rows = 9, .group_rows = 50};
+    Output parquet = write_parquet(&writer, text_of_story, score_of_story);
+    make_file(state, "c.parquet", parquet.data, parquet.size);
+    free(parquet.data);
+    PrepareOptions options = small_options();
+    options.corpus.dedup = true;
+    assert_prepared(PREPARE("dedup", &options, "a.jsonl", "b.jsonl"), &error);
+    assert_int_equal(count_of(state, "dedup", "train", "documents") + count_of(state, "dedup", "validation", "documents"), 100);
+    assert_int_equal(count_of(state, "dedup", NULL, "duplicates"), 20);
+    options.corpus.dedup = false;
+    options.corpus.where = "score>=3";
+    assert_prepared(PREPARE("where", &options, "c.parquet"), &error);
+    assert_int_equal(count_of(state, "where", "train", "documents") + count_of(state, "where", "validation", "documents"), 40);
+    assert_int_equal(count_of(state, "where", NULL, "filtered"), 60);
+    options.corpus.where = "score>=4";
+    assert_int_equal(PREPARE("where", &options, "c.parquet"), -1);
+    assert_says(&error, "(where)");
+}
+
+// A run that is asked to stop says how to go on; the next one gives what a whole run gives.
+static void stopped_runs_go_on(void **state)
+{
+    Error error;
+    volatile sig_atomic_t stop = SIGTERM;
+    make_stories(state, "a.jsonl", 0, 60);
+    PrepareOptions options = small_options();
+    options.shard_tokens = 2000;
+    assert_prepared(PREPARE("whole", &options, "a.jsonl"), &error);
+    options.stop = &stop;
+    assert_int_equal(PREPARE("stopped", &options, "a.jsonl"), -1);
+    assert_says(&error, "stopped while preparing");
+    stop = 0;
+    assert_prepared(PREPARE("stopped", &options, "a.jsonl"), &error);
+    assert_same_folders(state, "whole", "stopped");
+    // The tokenizer is there, and the documents are to be read: it stops at the first one, and the tokenizer is not made again.
+    char *tokenizer = in_folder(state, "whole/tokenizer.json");
+    options.tokenizer_path = tokenizer;
+    assert_prepared(PREPARE("given", &options, "a.jsonl"), &error);
+    stop = SIGINT;
+    assert_int_equal(PREPARE("again", &options, "a.jsonl"), -1);
+    stop = 0;
+    assert_prepared(PREPARE("again", &options, "a.jsonl"), &error);
+    assert_same_folders(state, "given", "again");
+    free(tokenizer);
+}
+
 static void foreign_files_are_not_overwritten(void **state)
 {
     Error error;
@@ -555,6 +682,9 @@ int main(void)
         TEST(split_never_takes_all),
         TEST(complete_folders_are_kept),
         TEST(interrupted_runs_are_made_anew),
+        TEST(the_form_changes_nothing),
+        TEST(filtered_and_duplicate_documents_are_counted),
+        TEST(stopped_runs_go_on),
         TEST(foreign_files_are_not_overwritten),
         TEST(a_given_tokenizer_is_used_as_it_is),
         TEST(bad_inputs),

@@ -53,6 +53,37 @@ expect 2 "exclude" "$prepare" "$work/docs" --out "$work/none" --vocab-size 512 -
 expect 0 "" "$prepare" --help
 grep -q -- "--val-fraction" "$work/out" || fail "--help does not name --val-fraction"
 
+expect 2 "is not understood" "$prepare" "$work/docs" --out "$work/none" --where score
+
+# A run that is killed, or asked to stop, goes on where it was and gives what a whole run gives. --dedup and a packed file on the way.
+"$stories" --documents 3000 --seed 8 --out "$work/many.jsonl"
+gzip -c "$work/many.jsonl" >"$work/many.jsonl.gz"
+expect 0 "" "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$work/whole" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup
+grep -q "^duplicates  *3000$" "$work/err" || fail "duplicates are not counted: $(cat "$work/err")"
+for signal in KILL TERM; do
+    out=$work/stopped_$signal
+    "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$out" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup \
+        --threads 1 2>"$work/err" &
+    pid=$!
+    tries=0
+    while [ ! -e "$out/train_000003.bin" ] && [ "$tries" -lt 2000 ]; do
+        tries=$((tries + 1))
+        sleep 0.005
+    done
+    kill -s "$signal" "$pid" 2>/dev/null || fail "the run ended before it could be stopped"
+    got=0
+    wait "$pid" || got=$?
+    [ ! -e "$out/prepare.json" ] || fail "SIG$signal came too late"
+    if [ "$signal" = TERM ]; then
+        [ "$got" -eq 143 ] || fail "exit code $got instead of 143"
+        grep -q "stopped while preparing" "$work/err" || fail "the stopped run does not say so: $(cat "$work/err")"
+    fi
+    touch -r "$out/train_000000.bin" "$work/before"
+    expect 0 "" "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$out" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup
+    [ ! "$out/train_000000.bin" -nt "$work/before" ] || fail "the first shard is written again after SIG$signal"
+    diff -r "$work/whole" "$out" || fail "a run stopped by SIG$signal gives other bytes"
+done
+
 "$prepare" --print-documents "$work/docs/more" >"$work/printed" 2>/dev/null
 printf '{"text": "A text file.\\u000d\\nWith two lines.\\u000d\\n"}\n{"text": "good"}\n{"text": "also \\"good\\" \303\251"}\n' | cmp - "$work/printed" ||
     fail "--print-documents prints something else: $(cat "$work/printed")"

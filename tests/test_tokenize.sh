@@ -54,6 +54,26 @@ check "special tokens" "499" "$(printf '<|endoftext|>' | "$tokenize" --tokenizer
 check "no special tokens" "60" "$(printf '<|endoftext|>' | "$tokenize" --tokenizer "$t" --no-specials | head -n 1)"
 check "decoding without a last line break" "Hi" "$(printf '72\n105' | "$tokenize" --tokenizer "$t" --decode)"
 
+# Ranks as tiktoken writes them: the 256 bytes and " a". With a pattern they become a tokenizer.json with the same ids.
+awk 'BEGIN { digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    for (i = 0; i < 256; i++) { print substr(digits, int(i / 4) + 1, 1) substr(digits, i % 4 * 16 + 1, 1) "== " i }
+    print "IGE= 256" }' > "$work/ranks"
+"$tokenize" --tokenizer "$work/ranks" --pattern cl100k_base --out "$work/ranks.json" || fail "--out"
+check "ranks" "32 256 46" "$(printf '  a.' | "$tokenize" --tokenizer "$work/ranks" --pattern cl100k_base | tr '\n' ' ' | sed 's/ $//')"
+check "ranks as a tokenizer.json" "32 256 46" "$(printf '  a.' | "$tokenize" --tokenizer "$work/ranks.json" | tr '\n' ' ' | sed 's/ $//')"
+refused 1 '257 ranks' --tokenizer "$work/ranks"
+refused 1 'rank files only' --tokenizer "$t" --pattern gpt2
+refused 1 'is not supported' --tokenizer "$work/ranks" --pattern 'a|\w+'
+refused 2 'at most one' --tokenizer "$t" --decode --out "$work/x.json"
+
+# Llama-2's space in front is dropped when decoding.
+awk 'BEGIN { printf "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":256,\"content\":\"</s>\",\"special\":true}]"
+    printf ",\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\" \"},\"pre_tokenizer\":null,\"model\":{\"byte_fallback\":true,\"vocab\":{"
+    for (i = 0; i < 256; i++) { printf "\"<0x%02X>\":%d,", i, i }
+    printf "\"</s>\":256,\" \":257},\"merges\":[]},\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}}" }' > "$work/llama.json"
+check "a space in front" "257 104 257 257 105" "$(printf 'h  i' | "$tokenize" --tokenizer "$work/llama.json" | tr '\n' ' ' | sed 's/ $//')"
+check "no space in front" "h  i" "$(printf 'h  i' | "$tokenize" --tokenizer "$work/llama.json" | "$tokenize" --tokenizer "$work/llama.json" --decode)"
+
 printf '72\n500\n' > "$work/in"
 refused 1 'line 2: "500" is out of range' --tokenizer "$t" --decode
 printf '72\n99999999999999999999\n' > "$work/in"

@@ -105,16 +105,16 @@ static void check_against_pattern(Pretokenizer *pretokenizer, pcre2_code *patter
 static void pretokens_match_the_pattern(void **state)
 {
     (void)state;
-    static const char source[] = "'s|'t|'re|'ve|'m|'ll|'d| ?[" PRETOKENIZE_LETTERS "]+| ?[" PRETOKENIZE_NUMBERS "]+| ?[^" PRETOKENIZE_SPACES
-                                 PRETOKENIZE_LETTERS PRETOKENIZE_NUMBERS "]+|[" PRETOKENIZE_SPACES "]+(?![^" PRETOKENIZE_SPACES "])|["
-                                 PRETOKENIZE_SPACES "]+";
+    static const char source[] = "'s|'t|'re|'ve|'m|'ll|'d| ?[" CHARACTERS_LETTERS "]+| ?[" CHARACTERS_NUMBERS "]+| ?[^" CHARACTERS_SPACES
+                                 CHARACTERS_LETTERS CHARACTERS_NUMBERS "]+|[" CHARACTERS_SPACES "]+(?![^" CHARACTERS_SPACES "])|["
+                                 CHARACTERS_SPACES "]+";
     Error error = {0};
     int code;
     PCRE2_SIZE offset;
     pcre2_code *pattern = pcre2_compile((PCRE2_SPTR)source, sizeof source - 1, PCRE2_UTF | PCRE2_UCP, &code, &offset, NULL);
     assert_non_null(pattern);
     pcre2_match_data *match = pcre2_match_data_create(4, NULL);
-    Pretokenizer *pretokenizer = pretokenizer_create(&error);
+    Pretokenizer *pretokenizer = pretokenizer_create(PRETOKENIZE_GPT2, &error);
     assert_non_null(pretokenizer);
     Rng rng;
     rng_seed(&rng, 7, 0);
@@ -148,7 +148,7 @@ static void pretokens_of_examples(void **state)
         "\xC3", "\xC3", "x\xE2\x82", "x|\xE2\x82", "\xED\xA0\x80z", "\xED\xA0\x80|z",
     };
     Error error = {0};
-    Pretokenizer *pretokenizer = pretokenizer_create(&error);
+    Pretokenizer *pretokenizer = pretokenizer_create(PRETOKENIZE_GPT2, &error);
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i += 2) {
         char joined[256];
         size_t used = 0, n;
@@ -169,7 +169,7 @@ static void cuts_keep_the_pretokens(void **state)
 {
     (void)state;
     Error error = {0};
-    Pretokenizer *whole = pretokenizer_create(&error), *part = pretokenizer_create(&error);
+    Pretokenizer *whole = pretokenizer_create(PRETOKENIZE_GPT2, &error), *part = pretokenizer_create(PRETOKENIZE_GPT2, &error);
     Rng rng;
     rng_seed(&rng, 8, 0);
     size_t cuts = 0;

@@ -174,7 +174,6 @@ expect 2 "out DIR is missing" "$train" "$work/data"
 expect 2 "DATA is missing" "$train" --out "$work/x"
 expect 2 "give one" "$train" "$work/data" --out "$work/x" --steps 3 --epochs 1
 expect 2 "schedule" "$train" "$work/data" --out "$work/x" --schedule linear
-expect 1 "bf16 is not in this version" "$train" "$work/data" --out "$work/x" --dtype bf16
 expect 1 "muon is not in this version" "$train" "$work/data" --out "$work/x" --optimizer muon
 expect 1 "$work/none.txt" "$train" "$work/none.txt" --out "$work/x"
 mkdir "$work/empty"
@@ -191,7 +190,7 @@ expect 1 "has 400 ids, but vocab_size is 512" "$train" "$work/data" $tiny --voca
 expect 1 "mixed" "$train" "$work/alone.bin" "$work/little.txt" $tiny --out "$work/x"
 expect 1 "not divisible" "$train" "$work/data" --d-model 33 --n-head 2 --out "$work/x"
 expect 1 "seq-len" "$train" "$work/data" $shape --seq-len 100k --out "$work/x"
-expect 1 "preset" "$train" "$work/data" --preset 7b --out "$work/x"
+expect 2 "preset" "$train" "$work/data" --preset 7b --out "$work/x"
 expect 1 "holds no checkpoint" "$train" --resume --out "$work/x"
 expect 1 "lower --micro-batch" "$train" "$work/data" --preset 110m --vocab-size 400 --seq-len 4k --micro-batch 100k --batch-tokens 1g --out "$work/x"
 expect 0 "" "$train" "$work/data" $tiny --resume --out "$work/anew"

@@ -261,6 +261,24 @@ static void save_trainer(const Trainer *trainer, const TrainSettings *settings, 
     cJSON_Delete(json);
 }
 
+// The run was trained on FOLDER/a and b.
+static void check_arguments(const cJSON *json, const char *folder)
+{
+    Error error = {""};
+    char *a = path_join(folder, "a"), *again = path_join(folder, "./a"), *other = path_join(folder, "c"), *b = (char[]){"b"};
+    assert_ok(snapshot_check_arguments(json, (char *[]){a, b}, 2, &error), &error);
+    assert_ok(snapshot_check_arguments(json, (char *[]){again, b}, 2, &error), &error);
+    assert_int_equal(snapshot_check_arguments(json, (char *[]){other, b}, 2, &error), -1);
+    assert_non_null(strstr(error.text, other));
+    assert_int_equal(snapshot_check_arguments(json, (char *[]){b, a}, 2, &error), -1);
+    assert_int_equal(snapshot_check_arguments(json, (char *[]){a, b, other}, 3, &error), -1);
+    assert_int_equal(snapshot_check_arguments(json, (char *[]){a}, 1, &error), -1);
+    assert_non_null(strstr(error.text, "trained on b, too"));
+    free(a);
+    free(again);
+    free(other);
+}
+
 static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *out, const DataIdentity *data)
 {
     Error error, note;
@@ -282,6 +300,10 @@ static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *o
     other = *data;
     other.tokenizer_hash++;
     assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+    other = *data;
+    other.fingerprint++;
+    assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+    check_arguments(json, fixture->folder);
     size_t count;
     char **arguments = snapshot_arguments(&count, json, &error);
     assert_int_equal(count, 2);
@@ -297,10 +319,16 @@ static void test_snapshot(void **state)
 {
     Fixture *fixture = *state;
     Trainer unbroken, before, after;
-    TrainSettings *settings = PARSE("train", "a", "b", "--out", "run");
+    uint64_t other_print = 0;
+    Error error;
+    char *a = path_join(fixture->folder, "a");
+    TrainSettings *settings = PARSE("train", a, "b", "--out", "run");
     DataIdentity data = {.arguments = settings->data, .n_arguments = 2, .prepared = true, .tokens = loader_tokens(fixture->loader),
                          .windows = loader_windows(fixture->loader), .tokenizer_hash = UINT32_MAX - 1};
     char *out = path_join(fixture->folder, "run");
+    assert_ok(snapshot_fingerprint(&data.fingerprint, fixture->loader, SEQ_LEN, &error), &error);
+    assert_ok(snapshot_fingerprint(&other_print, fixture->loader, SEQ_LEN, &error), &error);
+    assert_true(data.fingerprint == other_print && other_print != 0);
     tiny_trainer(&unbroken, fixture, 3, 2);
     steps(&unbroken, 24);
     rng_next(&unbroken.rng);
@@ -327,6 +355,7 @@ static void test_snapshot(void **state)
     trainer_free(&before);
     trainer_free(&after);
     drop(settings);
+    free(a);
     free(out);
 }
 

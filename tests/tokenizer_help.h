@@ -95,6 +95,96 @@ static inline void add_merge(cJSON *json, const char *left, const char *right)
     cJSON_AddItemToArray(at(json, "model", "merges"), cJSON_CreateString(text));
 }
 
+// JSON in which ' stands for ".
+static inline cJSON *quoted(const char *text)
+{
+    char *copy = strdup(text);
+    assert_non_null(copy);
+    for (char *p = copy; *p != 0; p++) {
+        *p = *p == '\'' ? '"' : *p;
+    }
+    cJSON *json = cJSON_Parse(copy);
+    if (json == NULL) {
+        fail_msg("not JSON: %s", copy);
+    }
+    free(copy);
+    return json;
+}
+
+static inline void set_part(cJSON *json, const char *key, const char *text)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(json, key);
+    cJSON_AddItemToObject(json, key, quoted(text));
+}
+
+static inline void add_special(cJSON *json, const char *content, int id, bool left, bool right, bool normalized)
+{
+    cJSON *token = cJSON_CreateObject();
+    cJSON_AddNumberToObject(token, "id", id);
+    cJSON_AddStringToObject(token, "content", content);
+    cJSON_AddBoolToObject(token, "lstrip", left);
+    cJSON_AddBoolToObject(token, "rstrip", right);
+    cJSON_AddBoolToObject(token, "normalized", normalized);
+    cJSON_AddTrueToObject(token, "special");
+    cJSON_AddItemToArray(at(json, "added_tokens", NULL), token);
+}
+
+static inline Tokenizer *must_load(const cJSON *json)
+{
+    Error error = {0};
+    Tokenizer *tokenizer = load_json(json, &error);
+    if (tokenizer == NULL) {
+        fail_msg("%s", error.text);
+    }
+    return tokenizer;
+}
+
+static inline Tokenizer *must_load_file(const char *path, const char *pattern)
+{
+    Error error = {0};
+    Tokenizer *tokenizer = tokenizer_load_as(path, pattern, &error);
+    if (tokenizer == NULL) {
+        fail_msg("%s", error.text);
+    }
+    return tokenizer;
+}
+
+static inline TokenList encode_all(const Tokenizer *tokenizer, const char *text, size_t length)
+{
+    Error error = {0};
+    TokenList list = {0};
+    Encoder *encoder = encoder_create(tokenizer, &error);
+    if (encoder == NULL || encoder_encode(encoder, &list, text, length, 1, &error) != 0) {
+        fail_msg("%s", error.text);
+    }
+    encoder_free(encoder);
+    return list;
+}
+
+static inline void check_encodes(const Tokenizer *tokenizer, const char *what, const char *text, const char *expected)
+{
+    char actual[512] = "";
+    size_t used = 0;
+    TokenList list = encode_all(tokenizer, text, strlen(text));
+    for (size_t i = 0; i < list.count; i++) {
+        used += (size_t)snprintf(actual + used, sizeof actual - used, "%s%d", i > 0 ? " " : "", (int)list.ids[i]);
+    }
+    if (strcmp(actual, expected) != 0) {
+        fail_msg("%s on \"%s\": %s, expected %s", what, text, actual, expected);
+    }
+    token_list_free(&list);
+}
+
+static inline void check_same(const char *what, const TokenList *list, const int32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count && i < list->count; i++) {
+        if (list->ids[i] != ids[i]) {
+            fail_msg("%s: id %zu is %d, expected %d", what, i, (int)list->ids[i], (int)ids[i]);
+        }
+    }
+    assert_int_equal(list->count, count);
+}
+
 static const char prose[] =
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
     "it was the epoch of belief,\nit was the epoch of incredulity, it was the season of Light, it was the season of Darkness, "

@@ -68,7 +68,7 @@ int bpe_trainer_add_weighted(BpeTrainer *trainer, size_t slot_number, const char
         return error_set(error, "slot %zu of the tokenizer's training is beyond %d", slot_number, BPE_TRAINER_SLOTS - 1);
     }
     Slot *slot = &trainer->slots[slot_number];
-    if (slot->pretokenizer == NULL && (slot->pretokenizer = pretokenizer_create(error)) == NULL) {
+    if (slot->pretokenizer == NULL && (slot->pretokenizer = pretokenizer_create(PRETOKENIZE_GPT2, error)) == NULL) {
         return -1;
     }
     const char *word;
@@ -180,7 +180,7 @@ static int grow_pair_slots(Learning *l)
 // The pair with a key, made with count 0 if it is not there; NULL when out of memory. The pointer holds until the next call.
 static Pair *pair_get(Learning *l, uint64_t key)
 {
-    if (l->n_pairs + 1 > l->n_pair_slots / 2 && (l->n_pairs >= NONE - 1 || grow_pair_slots(l) != 0)) {
+    if (l->n_pairs + 1 > l->n_pair_slots / 2 && (l->n_pairs + 1 >= NONE || grow_pair_slots(l) != 0)) {
         return NULL;
     }
     size_t i = pair_hash(key) & (l->n_pair_slots - 1);
@@ -470,6 +470,8 @@ static Tokenizer *make_tokenizer(Learning *l, Error *error)
     t->offsets[n] = bytes;
     t->offsets[n + 1] = bytes + strlen(END_OF_TEXT);
     t->vocab_size = n + 1;
+    t->form = "trained here";
+    pipeline_gpt2(&t->pipeline);
     for (int byte = 0; byte < 256; byte++) {
         t->byte_ids[byte] = byte;
     }

@@ -38,7 +38,7 @@ static int flush_out(Error *error)
 
 static int write_ids(const TokenList *list, Error *error)
 {
-    char text[4096];
+    char text[4096] = {0};
     size_t used = 0;
     for (size_t i = 0; i < list->count; i++) {
         char digits[12];
@@ -61,21 +61,8 @@ static int write_ids(const TokenList *list, Error *error)
     return write_out(text, used, error);
 }
 
-// Added tokens that hold a line break could lie across a cut.
-static bool may_be_cut(const Tokenizer *tokenizer)
-{
-    for (size_t i = 0; i < tokenizer->n_added; i++) {
-        size_t length = 0;
-        const char *text = tokenizer_token(tokenizer, tokenizer->added[i].id, &length);
-        if (memchr(text, '\n', length) != NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
 // Encodes standard input in pieces whose ids are those of the whole.
-static int encode_stream(Encoder *encoder, bool cutting, bool specials, Error *error)
+static int encode_stream(const Tokenizer *tokenizer, Encoder *encoder, bool specials, Error *error)
 {
     char *text = NULL;
     size_t used = 0, capacity = 0;
@@ -93,7 +80,7 @@ static int encode_stream(Encoder *encoder, bool cutting, bool specials, Error *e
             status = error_set(error, "cannot read standard input: %s", strerror(errno));
             break;
         }
-        size_t cut = end ? used : cutting ? pretokenize_cut(text, used, used - 1) : 0;
+        size_t cut = end ? used : tokenizer_cut(tokenizer, text, used, used - 1);
         list.count = 0;
         status = encoder_encode(encoder, &list, text, cut, specials, error);
         status = status == 0 ? write_ids(&list, error) : status;
@@ -108,7 +95,7 @@ static int encode_stream(Encoder *encoder, bool cutting, bool specials, Error *e
 static int encode(const Tokenizer *tokenizer, bool specials, Error *error)
 {
     Encoder *encoder = encoder_create(tokenizer, error);
-    int status = encoder != NULL ? encode_stream(encoder, may_be_cut(tokenizer), specials, error) : -1;
+    int status = encoder != NULL ? encode_stream(tokenizer, encoder, specials, error) : -1;
     encoder_free(encoder);
     return status;
 }
@@ -144,6 +131,10 @@ static int decode(const Tokenizer *tokenizer, Error *error)
         }
         size_t token_length = 0;
         const char *token = token_of_line(tokenizer, line, (size_t)length, number, &token_length, error);
+        if (token != NULL && number == 1 && tokenizer_strips_first_space(tokenizer) && token_length > 0 && token[0] == ' ') {
+            token++;
+            token_length--;
+        }
         status = token != NULL ? write_out(token, token_length, error) : -1;
     }
     free(line);
@@ -161,11 +152,18 @@ static int show(const Tokenizer *tokenizer, const char *path, Error *error)
         longest = length > longest ? length : longest;
     }
     printf("file            %s\n", path);
-    printf("kind            byte-level BPE, GPT-2's pattern\n");
+    printf("form            %s\n", tokenizer->form);
+    printf("kind            %s BPE\n", tokenizer->pipeline.byte_level ? "byte-level" : "character");
+    printf("text            %s\n", tokenizer->pipeline.description[0] != 0 ? tokenizer->pipeline.description : "as it is");
     printf("vocabulary      %zu tokens\n", tokenizer_vocab_size(tokenizer));
     printf("merges          %zu\n", tokenizer->n_merges);
     printf("longest token   %zu bytes\n", longest);
-    printf("end of text     %" PRId32 " " END_OF_TEXT "\n", tokenizer_end_of_text(tokenizer));
+    const char *end = tokenizer_token(tokenizer, tokenizer_end_of_text(tokenizer), &length);
+    printf("end of text     %" PRId32 " ", tokenizer_end_of_text(tokenizer));
+    for (size_t i = 0; i < length; i++) {
+        putchar((unsigned char)end[i] < 32 ? ' ' : end[i]);
+    }
+    printf("\n");
     printf("added tokens    %zu\n", tokenizer->n_added);
     printf("hash            %08" PRIx32 "\n", tokenizer_hash(tokenizer));
     return flush_out(error);
@@ -287,25 +285,28 @@ static int default_threads(void)
 
 int main(int argc, char **argv)
 {
-    const char *tokenizer_path = NULL, *out = NULL;
+    const char *tokenizer_path = NULL, *pattern = NULL, *out = NULL;
     bool decoding = false, info = false, training = false, specials = true;
     int64_t vocab_size = 8192, threads = 0;
     CorpusOptions options = {0};
     ArgSpec specs[] = {
-        {"tokenizer", 0, ARG_STRING, &tokenizer_path, "FILE", "tokenizer.json to use", 0, 0, false, false},
+        {"tokenizer", 0, ARG_STRING, &tokenizer_path, "FILE", "tokenizer to use: tokenizer.json, tiktoken's ranks, vocab.json or vocab.bpe, tokenizer.bin",
+         0, 0, false, false},
+        {"pattern", 0, ARG_STRING, &pattern, "NAME", "what cuts text for tiktoken's ranks: cl100k_base, llama3, ... or a regular expression",
+         0, 0, false, false},
         {"decode", 0, ARG_SWITCH, &decoding, NULL, "ids, one a line, to text", 0, 0, false, false},
         {"info", 0, ARG_SWITCH, &info, NULL, "say what the tokenizer file is", 0, 0, false, false},
         {"specials", 0, ARG_SWITCH, &specials, NULL, "text of special tokens becomes their id (--no-specials: plain text)", 0, 0, false, false},
         {"train", 0, ARG_SWITCH, &training, NULL, "train a tokenizer on DOCS", 0, 0, false, false},
         {"vocab-size", 0, ARG_SIZE, &vocab_size, "N", "--train: ids in all", BPE_TRAINER_MIN_VOCAB, MAX_VOCAB, false, false},
-        {"out", 0, ARG_STRING, &out, "FILE", "--train: file to write", 0, 0, false, false},
+        {"out", 0, ARG_STRING, &out, "FILE", "--train: file to write; without: write the tokenizer as a tokenizer.json", 0, 0, false, false},
         {"text-key", 0, ARG_STRING, &options.text_key, "KEY", "--train: key of the text in records", 0, 0, false, false},
         {"strict", 0, ARG_SWITCH, &options.strict, NULL, "--train: a bad record is an error", 0, 0, false, false},
         {"threads", 0, ARG_SIZE, &threads, "N", "--train: threads, 0 = all", 0, BPE_TRAINER_SLOTS, false, false},
     };
     const ArgProgram program = {
         .name = "tokenize",
-        .usage = "--tokenizer FILE [--decode | --info] < IN > OUT\n       ./tokenize --train DOCS... --vocab-size N --out tokenizer.json",
+        .usage = "--tokenizer FILE [--decode | --info | --out tokenizer.json] < IN > OUT\n       ./tokenize --train DOCS... --vocab-size N --out tokenizer.json",
         .description = "Turns text from standard input into ids, one a line, or ids back into text; or trains a byte-level BPE tokenizer\n"
                        "(HuggingFace's tokenizer.json) on documents.",
         .specs = specs,
@@ -314,11 +315,11 @@ int main(int argc, char **argv)
     };
     size_t n_documents = 0;
     args_parse(&program, argc, argv, &n_documents);
-    if (training && (n_documents == 0 || out == NULL || tokenizer_path != NULL || decoding || info)) {
-        args_usage_error(&program, "--train needs documents and --out FILE, and goes without --tokenizer, --decode and --info");
+    if (training && (n_documents == 0 || out == NULL || tokenizer_path != NULL || pattern != NULL || decoding || info)) {
+        args_usage_error(&program, "--train needs documents and --out FILE, and goes without --tokenizer, --pattern, --decode and --info");
     }
-    if (!training && (tokenizer_path == NULL || n_documents > 0 || (decoding && info))) {
-        args_usage_error(&program, "give --tokenizer FILE with at most one of --decode and --info (text comes from standard input), or "
+    if (!training && (tokenizer_path == NULL || n_documents > 0 || decoding + info + (out != NULL) > 1)) {
+        args_usage_error(&program, "give --tokenizer FILE with at most one of --decode, --info and --out (text comes from standard input), or "
                                    "--train DOCS... --out FILE");
     }
     Error error = {0};
@@ -326,9 +327,10 @@ int main(int argc, char **argv)
         int used = threads > 0 ? (int)threads : default_threads();
         return train(argv + 1, n_documents, &options, (size_t)vocab_size, out, used, &error) == 0 ? 0 : args_fail(&error);
     }
-    Tokenizer *tokenizer = tokenizer_load(tokenizer_path, &error);
+    Tokenizer *tokenizer = tokenizer_load_as(tokenizer_path, pattern, &error);
     int status = tokenizer == NULL ? -1
                  : info            ? show(tokenizer, tokenizer_path, &error)
+                 : out != NULL     ? tokenizer_save(tokenizer, out, &error)
                  : decoding        ? decode(tokenizer, &error)
                                    : encode(tokenizer, specials, &error);
     tokenizer_free(tokenizer);

@@ -1,115 +1,35 @@
-// tokenizer.json of HuggingFace's tokenizers library: byte-level BPE with GPT-2's pattern. Every field that could change ids is either
-// understood or refused by name. In the file a token's bytes are written as characters of GPT-2's alphabet, one a byte.
+// tokenizer.json of HuggingFace's tokenizers library: BPE models. Every field that could change ids is understood or refused by name. In a
+// byte-level file a token's bytes are written as characters of GPT-2's alphabet, one a byte; in others the text stands there, and "<0x0A>"
+// for a byte.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "tokenizer/alphabet.h"
 #include "tokenizer/bpe_internal.h"
-#include "tokenizer/byte_map.h"
-#include "tokenizer/pretokenize.h"
+#include "tokenizer/json_fields.h"
 
-enum { MAX_FILE = 1 << 28, ALPHABET_END = 256 + 68 };
+enum { BYTE_NAME_LENGTH = 6 };
 
 // A file while it is read. Names are the tokens as written there; their number in the map is not their id.
 typedef struct Loading {
     ByteMap names;              // name → id
-    size_t n_vocab;             // of names in model.vocab
-    const char **name_of;       // by id
-    bool *is_text;              // by id: an added token that is not written in the alphabet
+    size_t n_ids;               // largest id in model.vocab + 1
+    size_t capacity;            // of the next two
+    const char **name_of;       // by id; NULL where no token has the id
+    bool *is_text;              // by id: byte-level, an added token that is not written in the alphabet
     Tokenizer *tokenizer;
 } Loading;
 
-// The characters of the alphabet by byte, and back (−1: not in it). Visible Latin-1 stands for itself, the rest begins at U+0100.
-static void make_alphabet(uint16_t code_of[256], int16_t byte_of[ALPHABET_END])
-{
-    uint16_t next = 256;
-    for (int i = 0; i < ALPHABET_END; i++) {
-        byte_of[i] = -1;
-    }
-    for (int byte = 0; byte < 256; byte++) {
-        bool visible = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-        code_of[byte] = visible ? (uint16_t)byte : next++;
-        byte_of[code_of[byte]] = (int16_t)byte;
-    }
-}
-
-// Decodes a name into `bytes` (room for strlen(name)). Returns the number of bytes, or -1 if a character is not in the alphabet.
-static int64_t decode_name(const char *name, const int16_t byte_of[ALPHABET_END], char *bytes)
-{
-    int64_t count = 0;
-    for (const unsigned char *p = (const unsigned char *)name; *p != 0;) {
-        unsigned code = *p++;
-        if (code >= 0x80) {
-            if (code < 0xC2 || code > 0xDF || (*p & 0xC0) != 0x80) {
-                return -1;
-            }
-            code = (code & 31) << 6 | (*p++ & 63);
-        }
-        if (code >= ALPHABET_END || byte_of[code] < 0) {
-            return -1;
-        }
-        bytes[count++] = (char)byte_of[code];
-    }
-    return count;
-}
-
-// Refuses keys that are not in `known` (ends with NULL) and keys that come twice.
-static int check_keys(const cJSON *object, const char *where, const char *const *known, Error *error)
-{
-    unsigned seen = 0;
-    const cJSON *item;
-    if (!cJSON_IsObject(object)) {
-        return error_set(error, "%s must be an object", where);
-    }
-    cJSON_ArrayForEach(item, object) {
-        unsigned k = 0;
-        while (known[k] != NULL && strcmp(known[k], item->string) != 0) {
-            k++;
-        }
-        if (known[k] == NULL) {
-            return error_set(error, "%s has a field \"%.100s\", which is not supported", where, item->string);
-        }
-        if (seen & 1u << k) {
-            return error_set(error, "%s has \"%s\" twice", where, item->string);
-        }
-        seen |= 1u << k;
-    }
-    return 0;
-}
-
-static const cJSON *field(const cJSON *object, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsNull(item) ? NULL : item;
-}
-
-static bool has_type(const cJSON *object, const char *type)
-{
-    const cJSON *item = field(object, "type");
-    return cJSON_IsString(item) && strcmp(item->valuestring, type) == 0;
-}
-
-// A switch that may be absent.
-static int get_switch(const cJSON *object, const char *key, bool otherwise, bool *value, Error *error)
-{
-    *value = otherwise;
-    return field(object, key) != NULL ? json_get_bool(object, key, value, error) : 0;
-}
-
-// What surrounds the model: nothing there may change ids.
 static int check_surroundings(const cJSON *root, Error *error)
 {
     static const char *const known[] = {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
                                         "decoder", "model", NULL};
-    static const char *const byte_level[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-    static const char *const must_be_null[] = {"truncation", "padding", "normalizer"};
-    static const char *const without_effect[] = {"post_processor", "decoder"};
-    if (check_keys(root, "the file", known, error) != 0) {
+    static const char *const must_be_null[] = {"truncation", "padding"};
+    if (fields_check(root, "the file", known, error) != 0) {
         return -1;
     }
-    const cJSON *version = field(root, "version");
-    if (!cJSON_IsString(version) || strcmp(version->valuestring, "1.0") != 0) {
+    if (strcmp(field_text(root, "version"), "1.0") != 0) {
         return error_set(error, "\"version\" must be \"1.0\": this is no tokenizer.json, or of a form not known here");
     }
     for (size_t i = 0; i < sizeof must_be_null / sizeof *must_be_null; i++) {
@@ -117,36 +37,16 @@ static int check_surroundings(const cJSON *root, Error *error)
             return error_set(error, "\"%s\" is not supported: it must be null", must_be_null[i]);
         }
     }
-    for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++) {
-        const cJSON *part = field(root, without_effect[i]);
-        if (part != NULL && !has_type(part, "ByteLevel")) {
-            return error_set(error, "\"%s\" must be null or of type \"ByteLevel\": other types are not supported", without_effect[i]);
-        }
-    }
-    const cJSON *pre = field(root, "pre_tokenizer");
-    bool prefix_space, use_regex;
-    if (pre == NULL || !has_type(pre, "ByteLevel")) {
-        return error_set(error, "\"pre_tokenizer\" must be of type \"ByteLevel\" (GPT-2's): other types are not supported");
-    }
-    if (check_keys(pre, "\"pre_tokenizer\"", byte_level, error) != 0
-        || json_get_bool(pre, "add_prefix_space", &prefix_space, error) != 0
-        || get_switch(pre, "use_regex", true, &use_regex, error) != 0) {
-        return -1;
-    }
-    if (prefix_space || !use_regex) {
-        return error_set(error, "\"pre_tokenizer\": \"%s\" must be %s: the other form is not supported",
-                         prefix_space ? "add_prefix_space" : "use_regex", prefix_space ? "false" : "true");
-    }
     return 0;
 }
 
-static int check_model(const cJSON *model, Error *error)
+static int check_model(const cJSON *model, Tokenizer *t, Error *error)
 {
     static const char *const known[] = {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
                                         "byte_fallback", "ignore_merges", "vocab", "merges", NULL};
     static const char *const must_be_empty[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    static const char *const must_be_false[] = {"byte_fallback", "ignore_merges"};
-    if (check_keys(model, "\"model\"", known, error) != 0) {
+    bool byte_fallback;
+    if (fields_check(model, "\"model\"", known, error) != 0) {
         return -1;
     }
     // Files of the first years have no type. An unknown token is never used, since every byte must have a token.
@@ -157,18 +57,19 @@ static int check_model(const cJSON *model, Error *error)
     if (dropout != NULL && !(cJSON_IsNumber(dropout) && dropout->valuedouble == 0)) {
         return error_set(error, "\"model\": \"dropout\" is not supported: it must be null");
     }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof must_be_empty / sizeof *must_be_empty; i++) {
         const cJSON *text = field(model, must_be_empty[i]);
         if (text != NULL && !(cJSON_IsString(text) && text->valuestring[0] == 0)) {
             return error_set(error, "\"model\": \"%s\" is not supported: it must be null or empty", must_be_empty[i]);
         }
-        bool on;
-        if (get_switch(model, must_be_false[i], false, &on, error) != 0) {
-            return -1;
-        }
-        if (on) {
-            return error_set(error, "\"model\": \"%s\" is not supported: it must be false", must_be_false[i]);
-        }
+    }
+    if (field_switch(model, "byte_fallback", false, &byte_fallback, error) != 0
+        || field_switch(model, "ignore_merges", false, &t->whole_first, error) != 0) {
+        return -1;
+    }
+    if (!t->pipeline.byte_level && !byte_fallback) {
+        return error_set(error, "\"model\": \"byte_fallback\" must be true where the \"pre_tokenizer\" is not \"ByteLevel\": text without a "
+                                "token would be lost");
     }
     return 0;
 }
@@ -178,31 +79,47 @@ static int out_of_memory(Error *error)
     return error_set(error, "out of memory");
 }
 
-// model.vocab: name → id, ids 0 … n − 1 each once.
+// The number of ids that the names need, at most twice as many as there are names and a few; 0 with `error` set.
+static size_t count_ids(const cJSON *vocab, Error *error)
+{
+    size_t count = 0, n_ids = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, vocab) {
+        count++;
+    }
+    size_t limit = 2 * count + 1000 < MAX_VOCAB ? 2 * count + 1000 : MAX_VOCAB;
+    cJSON_ArrayForEach(item, vocab) {
+        double number = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(number >= 0 && number < (double)limit) || number != (double)(size_t)number) {
+            error_set(error, "\"model\": \"vocab\": the id of \"%.100s\" must be a whole number from 0 to %zu, each once", item->string,
+                      limit - 1);
+            return 0;
+        }
+        n_ids = (size_t)number >= n_ids ? (size_t)number + 1 : n_ids;
+    }
+    return n_ids;
+}
+
+// model.vocab: name → id, each id at most once. Some ids may have no token.
 static int read_vocab(Loading *l, const cJSON *vocab, size_t n_added, Error *error)
 {
     if (!cJSON_IsObject(vocab) || vocab->child == NULL) {
         return error_set(error, "\"model\": \"vocab\" is missing or no object of tokens");
     }
-    const cJSON *item;
-    cJSON_ArrayForEach(item, vocab) {
-        l->n_vocab++;
+    l->n_ids = count_ids(vocab, error);
+    if (l->n_ids == 0) {
+        return -1;
     }
-    if (l->n_vocab > MAX_VOCAB) {
-        return error_set(error, "\"model\": \"vocab\" has %zu tokens, more than %d", l->n_vocab, MAX_VOCAB);
-    }
-    l->name_of = calloc(l->n_vocab + n_added, sizeof *l->name_of);
-    l->is_text = calloc(l->n_vocab + n_added, sizeof *l->is_text);
+    // Added tokens that are not in the vocabulary follow it, with holes of at most as many ids.
+    l->capacity = l->n_ids + 2 * n_added + 1000;
+    l->name_of = calloc(l->capacity, sizeof *l->name_of);
+    l->is_text = calloc(l->capacity, sizeof *l->is_text);
     if (l->name_of == NULL || l->is_text == NULL) {
         return out_of_memory(error);
     }
+    const cJSON *item;
     cJSON_ArrayForEach(item, vocab) {
-        double number = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!(number >= 0 && number < (double)l->n_vocab) || number != (double)(size_t)number) {
-            return error_set(error, "\"model\": \"vocab\": the id of \"%.100s\" must be a whole number from 0 to %zu, each once",
-                             item->string, l->n_vocab - 1);
-        }
-        size_t id = (size_t)number;
+        size_t id = (size_t)item->valuedouble;
         if (l->name_of[id] != NULL) {
             return error_set(error, "\"model\": \"vocab\": \"%.100s\" and \"%.100s\" both have the id %zu", l->name_of[id], item->string, id);
         }
@@ -226,26 +143,22 @@ static int read_vocab(Loading *l, const cJSON *vocab, size_t n_added, Error *err
 static int read_added_token(Loading *l, const cJSON *item, Error *error)
 {
     static const char *const known[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
-    static const char *const must_be_false[] = {"single_word", "lstrip", "rstrip"};
     Tokenizer *t = l->tokenizer;
     AddedToken *added = &t->added[t->n_added];
     const char *content;
     int64_t id;
-    bool is_new;
-    if (check_keys(item, "it", known, error) != 0 || json_get_int(item, "id", 0, INT32_MAX, &id, error) != 0
+    bool is_new, single_word;
+    if (fields_check(item, "it", known, error) != 0 || json_get_int(item, "id", 0, INT32_MAX, &id, error) != 0
         || json_get_string(item, "content", &content, error) != 0
-        || get_switch(item, "special", false, &added->special, error) != 0
-        || get_switch(item, "normalized", !added->special, &added->normalized, error) != 0) {
+        || field_switch(item, "special", false, &added->special, error) != 0
+        || field_switch(item, "normalized", !added->special, &added->normalized, error) != 0
+        || field_switch(item, "lstrip", false, &added->left_strip, error) != 0
+        || field_switch(item, "rstrip", false, &added->right_strip, error) != 0
+        || field_switch(item, "single_word", false, &single_word, error) != 0) {
         return -1;
     }
-    for (size_t i = 0; i < sizeof must_be_false / sizeof *must_be_false; i++) {
-        bool on;
-        if (get_switch(item, must_be_false[i], false, &on, error) != 0) {
-            return -1;
-        }
-        if (on) {
-            return error_set(error, "\"%s\" is not supported: it must be false", must_be_false[i]);
-        }
+    if (single_word) {
+        return error_set(error, "\"single_word\" is not supported: it must be false");
     }
     size_t length = strlen(content);
     if (length == 0 || utf8_valid_length(content, length) != length) {
@@ -255,14 +168,18 @@ static int read_added_token(Loading *l, const cJSON *item, Error *error)
     if (entry == NULL) {
         return out_of_memory(error);
     }
+    if (is_new && ((size_t)id >= l->capacity || l->name_of[id] != NULL)) {
+        return error_set(error, "\"id\" is %lld, which is %s", (long long)id,
+                         (size_t)id >= l->capacity ? "too far behind the vocabulary" : "that of another token");
+    }
     if (is_new) {
-        entry->value = t->vocab_size++;
-        l->name_of[entry->value] = content;
-        l->is_text[entry->value] = true;
+        entry->value = (uint64_t)id;
+        l->name_of[id] = content;
+        l->is_text[id] = true;
+        t->vocab_size = (size_t)id >= t->vocab_size ? (size_t)id + 1 : t->vocab_size;
     }
     if (entry->value != (uint64_t)id) {
-        return error_set(error, "\"id\" is %lld, but \"%.100s\" has the id %llu (tokens that are not in the vocabulary follow it without "
-                         "holes)", (long long)id, content, (unsigned long long)entry->value);
+        return error_set(error, "\"id\" is %lld, but \"%.100s\" has the id %llu", (long long)id, content, (unsigned long long)entry->value);
     }
     added->id = (int32_t)id;
     for (size_t i = 0; i < t->n_added; i++) {
@@ -302,48 +219,112 @@ static int read_added(Loading *l, const cJSON *list, size_t count, Error *error)
 static bool is_added(const Tokenizer *t, size_t id)
 {
     AddedToken key = {.id = (int32_t)id};
-    return bsearch(&key, t->added, t->n_added, sizeof key, compare_added) != NULL;
+    return t->n_added > 0 && bsearch(&key, t->added, t->n_added, sizeof key, compare_added) != NULL;
 }
 
-// Turns names into bytes, and notes the tokens of single bytes.
+// Byte-level: turns a name into bytes. Returns their number, or -1 with `error` set.
+static int64_t decode_byte_level(Loading *l, const Alphabet *alphabet, size_t id, char *bytes, Error *error)
+{
+    Tokenizer *t = l->tokenizer;
+    const char *name = l->name_of[id];
+    int64_t length = l->is_text[id] ? -1 : alphabet_decode(alphabet, name, bytes);
+    bool added = is_added(t, id);
+    if (length < 0 && !added) {
+        return error_set(error, "\"model\": \"vocab\": \"%.100s\" (id %zu) is not written in the alphabet of byte-level BPE", name, id);
+    }
+    if (length >= 0 && added && ((size_t)length != strlen(name) || memcmp(name, bytes, (size_t)length) != 0)) {
+        return error_set(error, "\"added_tokens\": \"%.100s\" (id %zu) is at once text and a token of other bytes in the vocabulary", name, id);
+    }
+    if (length < 0) {
+        l->is_text[id] = true;
+        length = (int64_t)strlen(name);
+        memcpy(bytes, name, (size_t)length);
+    } else if (length == 1) {
+        t->byte_ids[(unsigned char)bytes[0]] = (int32_t)id;
+    }
+    return length;
+}
+
+// The byte that "<0x0A>" stands for, else −1.
+static int byte_of_name(const char *name)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (strlen(name) != BYTE_NAME_LENGTH || memcmp(name, "<0x", 3) != 0 || name[5] != '>') {
+        return -1;
+    }
+    const char *high = strchr(digits, name[3]), *low = strchr(digits, name[4]);
+    return high != NULL && low != NULL ? (int)((high - digits) * 16 + (low - digits)) : -1;
+}
+
+// Characters: the symbols that single characters are, and what a name writes out. Returns the number of bytes.
+static int64_t decode_characters(Loading *l, size_t id, char *bytes)
+{
+    Tokenizer *t = l->tokenizer;
+    const unsigned char *name = (const unsigned char *)l->name_of[id];
+    size_t length = strlen(l->name_of[id]), n = 1, used = 0, space = strlen(t->pipeline.space);
+    int byte = byte_of_name(l->name_of[id]);
+    memcpy(t->names + t->name_offsets[id], name, length);
+    if (byte >= 0) {
+        bytes[0] = (char)byte;
+        t->byte_ids[byte] = (int32_t)id;
+        return 1;
+    }
+    if (!l->is_text[id] && utf8_length(name, name + length) == length) {
+        t->character_ids[length == 1 ? name[0] : utf8_get(name, &n)] = (int32_t)id + 1;
+    }
+    for (size_t i = 0; i < length;) {
+        bool is_space = space > 0 && length - i >= space && memcmp(name + i, t->pipeline.space, space) == 0;
+        bytes[used++] = is_space ? ' ' : (char)name[i];
+        i += is_space ? space : 1;
+    }
+    return (int64_t)used;
+}
+
+// Turns names into bytes, and notes the symbols.
 static int decode_tokens(Loading *l, Error *error)
 {
     Tokenizer *t = l->tokenizer;
-    uint16_t code_of[256];
-    int16_t byte_of[ALPHABET_END];
-    make_alphabet(code_of, byte_of);
+    bool byte_level = t->pipeline.byte_level;
+    Alphabet alphabet;
+    alphabet_make(&alphabet);
     t->bytes = malloc(l->names.bytes_used + 1);
-    t->offsets = malloc((t->vocab_size + 1) * sizeof *t->offsets);
-    if (t->bytes == NULL || t->offsets == NULL) {
+    t->offsets = calloc(t->vocab_size + 1, sizeof *t->offsets);
+    if (!byte_level) {
+        t->names = malloc(l->names.bytes_used + 1);
+        t->name_offsets = calloc(t->vocab_size + 1, sizeof *t->name_offsets);
+        t->character_ids = calloc(N_CODE_POINTS, sizeof *t->character_ids);
+    }
+    bool no_names = !byte_level && (t->names == NULL || t->name_offsets == NULL || t->character_ids == NULL);
+    if (t->bytes == NULL || t->offsets == NULL || no_names) {
         return out_of_memory(error);
     }
     memset(t->byte_ids, -1, sizeof t->byte_ids);
-    t->offsets[0] = 0;
     for (size_t id = 0; id < t->vocab_size; id++) {
-        const char *name = l->name_of[id];
-        char *bytes = t->bytes + t->offsets[id];
-        int64_t length = l->is_text[id] ? -1 : decode_name(name, byte_of, bytes);
-        bool added = is_added(t, id);
-        if (length < 0 && !added) {
-            return error_set(error, "\"model\": \"vocab\": \"%.100s\" (id %zu) is not written in the alphabet of byte-level BPE", name, id);
-        }
-        if (length >= 0 && added && ((size_t)length != strlen(name) || memcmp(name, bytes, (size_t)length) != 0)) {
-            return error_set(error, "\"added_tokens\": \"%.100s\" (id %zu) is at once text and a token of other bytes in the vocabulary", name,
-                             id);
+        int64_t length = 0;
+        if (l->name_of[id] != NULL) {
+            char *bytes = t->bytes + t->offsets[id];
+            length = byte_level ? decode_byte_level(l, &alphabet, id, bytes, error) : decode_characters(l, id, bytes);
         }
         if (length < 0) {
-            l->is_text[id] = true;
-            length = (int64_t)strlen(name);
-            memcpy(bytes, name, (size_t)length);
-        } else if (length == 1) {
-            t->byte_ids[(unsigned char)bytes[0]] = (int32_t)id;
+            return -1;
         }
         t->offsets[id + 1] = t->offsets[id] + (size_t)length;
+        if (!byte_level) {
+            t->name_offsets[id + 1] = t->name_offsets[id] + (l->name_of[id] != NULL ? strlen(l->name_of[id]) : 0);
+        }
     }
-    for (int byte = 0; byte < 256; byte++) {
+    for (unsigned byte = 0; byte < 256; byte++) {
+        bool in_utf8 = byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
+        if (t->byte_ids[byte] < 0 && byte_level && !in_utf8) {
+            t->lacks_bytes = true;   // GPT-NeoX's lacks what is never a part of valid text
+            continue;
+        }
+        if (t->byte_ids[byte] < 0 && byte_level) {
+            return error_set(error, "\"model\": \"vocab\" has no token for the byte 0x%02X (U+%04X in the alphabet of byte-level BPE)", byte,
+                             (unsigned)alphabet.code_of[byte]);
+        }
         if (t->byte_ids[byte] < 0) {
-            return error_set(error, "\"model\": \"vocab\" has no token for the byte 0x%02X (U+%04X in the alphabet of byte-level BPE)",
-                             (unsigned)byte, (unsigned)code_of[byte]);
+            return error_set(error, "\"model\": \"vocab\" has no token <0x%02X>", byte);
         }
     }
     return 0;
@@ -413,10 +394,30 @@ static int read_merges(Loading *l, const cJSON *list, Error *error)
     return status;
 }
 
+// "ignore_merges": pre-tokens are looked up in model.vocab before they are merged.
+static int index_whole(Loading *l, Error *error)
+{
+    Tokenizer *t = l->tokenizer;
+    for (size_t id = 0; t->whole_first && id < l->n_ids; id++) {
+        size_t length = 0;
+        const char *name = token_name(t, id, &length);
+        bool is_new;
+        if (length > 0 && !l->is_text[id]) {
+            ByteMapEntry *entry = byte_map_insert(&t->whole, name, length, &is_new);
+            if (entry == NULL) {
+                return out_of_memory(error);
+            }
+            entry->value = id;
+        }
+    }
+    return 0;
+}
+
 static int read_all(Loading *l, const cJSON *root, Error *error)
 {
     const cJSON *model = field(root, "model"), *added = field(root, "added_tokens");
-    if (check_surroundings(root, error) != 0 || check_model(model, error) != 0) {
+    Tokenizer *t = l->tokenizer;
+    if (check_surroundings(root, error) != 0 || pipeline_read(&t->pipeline, root, error) != 0 || check_model(model, t, error) != 0) {
         return -1;
     }
     if (added != NULL && !cJSON_IsArray(added)) {
@@ -429,18 +430,35 @@ static int read_all(Loading *l, const cJSON *root, Error *error)
     if (read_vocab(l, field(model, "vocab"), n_added, error) != 0) {
         return -1;
     }
-    l->tokenizer->vocab_size = l->n_vocab;
-    return read_added(l, added, n_added, error) != 0 || decode_tokens(l, error) != 0 || read_merges(l, field(model, "merges"), error) != 0;
+    t->vocab_size = l->n_ids;
+    return read_added(l, added, n_added, error) != 0 || decode_tokens(l, error) != 0 || read_merges(l, field(model, "merges"), error) != 0
+                   || index_whole(l, error) != 0
+               ? -1
+               : 0;
 }
 
-Tokenizer *tokenizer_load(const char *path, Error *error)
+// Parses the text [length], behind which a NUL stands.
+static cJSON *parse(const char *text, size_t length, const char *what, Error *error)
 {
-    cJSON *root = json_read_file(path, MAX_FILE, error);
-    if (root == NULL) {
+    const char *end = text;
+    cJSON *json = cJSON_ParseWithLengthOpts(text, length + 1, &end, true);
+    if (json == NULL || end != text + length) {
+        size_t line = 1;
+        for (const char *c = text; c < end; c++) {
+            line += *c == '\n';
+        }
+        error_set(error, "%s: line %zu is not valid JSON", what, line);
+        cJSON_Delete(json);
         return NULL;
     }
-    Loading l = {.tokenizer = calloc(1, sizeof(Tokenizer))};
-    int status = l.tokenizer != NULL ? read_all(&l, root, error) : out_of_memory(error);
+    return json;
+}
+
+Tokenizer *tokenizer_from_json(char *text, size_t length, const char *what, const char *form, Error *error)
+{
+    cJSON *root = parse(text, length, what, error);
+    Loading l = {.tokenizer = root != NULL ? calloc(1, sizeof(Tokenizer)) : NULL};
+    int status = root == NULL ? -1 : l.tokenizer != NULL ? read_all(&l, root, error) : out_of_memory(error);
     Tokenizer *tokenizer = NULL;
     if (status == 0) {
         tokenizer = tokenizer_complete(l.tokenizer, error);
@@ -452,116 +470,14 @@ Tokenizer *tokenizer_load(const char *path, Error *error)
     free(l.is_text);
     cJSON_Delete(root);
     if (tokenizer == NULL) {
-        error_prefix(error, "%s", path);
-    }
-    return tokenizer;
-}
-
-// The name of a token in a fresh buffer: the text of an added token, else its bytes in the alphabet. NULL when out of memory.
-static char *make_name(const Tokenizer *t, size_t id, const uint16_t code_of[256])
-{
-    size_t length = 0, n = 0;
-    const char *bytes = tokenizer_token(t, (int32_t)id, &length);
-    char *name = malloc(2 * length + 1);
-    if (name == NULL) {
+        if (root != NULL) {
+            error_prefix(error, "%s", what);
+        }
+        free(text);
         return NULL;
     }
-    bool as_text = is_added(t, id);
-    for (size_t i = 0; i < length; i++) {
-        unsigned code = code_of[(unsigned char)bytes[i]];
-        if (as_text) {
-            name[n++] = bytes[i];
-        } else if (code < 0x80) {
-            name[n++] = (char)code;
-        } else {
-            name[n++] = (char)(0xC0 | code >> 6);
-            name[n++] = (char)(0x80 | (code & 63));
-        }
-    }
-    name[n] = 0;
-    return name;
-}
-
-// model.vocab and model.merges. Returns false when out of memory.
-static bool add_tables(cJSON *model, const Tokenizer *t, char **names)
-{
-    cJSON *vocab = cJSON_AddObjectToObject(model, "vocab");
-    cJSON *merges = cJSON_AddArrayToObject(model, "merges");
-    bool ok = vocab != NULL && merges != NULL;
-    for (size_t id = 0; ok && id < t->vocab_size; id++) {
-        ok = cJSON_AddNumberToObject(vocab, names[id], (double)id) != NULL;
-    }
-    char *pair = NULL;
-    size_t capacity = 0;
-    for (size_t i = 0; ok && i < t->n_merges; i++) {
-        const char *left = names[t->merges[i].left], *right = names[t->merges[i].right];
-        size_t length = strlen(left) + strlen(right) + 2;
-        ok = array_reserve(&pair, &capacity, length, 1) == 0;
-        if (ok) {
-            snprintf(pair, length, "%s %s", left, right);
-            cJSON *item = cJSON_CreateString(pair);
-            ok = item != NULL && cJSON_AddItemToArray(merges, item);
-        }
-    }
-    free(pair);
-    return ok;
-}
-
-static bool add_added(cJSON *list, const Tokenizer *t, char **names)
-{
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < t->n_added; i++) {
-        cJSON *item = cJSON_CreateObject();
-        ok = item != NULL && cJSON_AddItemToArray(list, item) && cJSON_AddNumberToObject(item, "id", t->added[i].id) != NULL
-             && cJSON_AddStringToObject(item, "content", names[t->added[i].id]) != NULL && cJSON_AddFalseToObject(item, "single_word") != NULL
-             && cJSON_AddFalseToObject(item, "lstrip") != NULL && cJSON_AddFalseToObject(item, "rstrip") != NULL
-             && cJSON_AddBoolToObject(item, "normalized", t->added[i].normalized) != NULL
-             && cJSON_AddBoolToObject(item, "special", t->added[i].special) != NULL;
-    }
-    return ok;
-}
-
-// A part of type ByteLevel under `key`.
-static bool add_byte_level(cJSON *root, const char *key)
-{
-    cJSON *part = cJSON_AddObjectToObject(root, key);
-    return part != NULL && cJSON_AddStringToObject(part, "type", "ByteLevel") != NULL
-           && cJSON_AddFalseToObject(part, "add_prefix_space") != NULL && cJSON_AddTrueToObject(part, "trim_offsets") != NULL && cJSON_AddTrueToObject(part, "use_regex") != NULL;
-}
-
-static bool fill_file(cJSON *root, const Tokenizer *t, char **names)
-{
-    if (root == NULL || cJSON_AddStringToObject(root, "version", "1.0") == NULL || cJSON_AddNullToObject(root, "truncation") == NULL
-        || cJSON_AddNullToObject(root, "padding") == NULL || !add_added(cJSON_AddArrayToObject(root, "added_tokens"), t, names)
-        || cJSON_AddNullToObject(root, "normalizer") == NULL || !add_byte_level(root, "pre_tokenizer")
-        || !add_byte_level(root, "post_processor") || !add_byte_level(root, "decoder")) {
-        return false;
-    }
-    cJSON *model = cJSON_AddObjectToObject(root, "model");
-    return model != NULL && cJSON_AddStringToObject(model, "type", "BPE") != NULL && cJSON_AddNullToObject(model, "dropout") != NULL
-           && cJSON_AddNullToObject(model, "unk_token") != NULL && cJSON_AddNullToObject(model, "continuing_subword_prefix") != NULL
-           && cJSON_AddNullToObject(model, "end_of_word_suffix") != NULL && cJSON_AddFalseToObject(model, "fuse_unk") != NULL
-           && cJSON_AddFalseToObject(model, "byte_fallback") != NULL && add_tables(model, t, names);
-}
-
-int tokenizer_save(const Tokenizer *t, const char *path, Error *error)
-{
-    uint16_t code_of[256];
-    int16_t byte_of[ALPHABET_END];
-    make_alphabet(code_of, byte_of);
-    cJSON *root = cJSON_CreateObject();
-    char **names = calloc(t->vocab_size, sizeof *names);
-    bool ok = names != NULL;
-    for (size_t id = 0; ok && id < t->vocab_size; id++) {
-        names[id] = make_name(t, id, code_of);
-        ok = names[id] != NULL;
-    }
-    ok = ok && fill_file(root, t, names);
-    int status = ok ? json_write_file(path, root, true, error) : error_set(error, "cannot write %s: out of memory", path);
-    for (size_t id = 0; names != NULL && id < t->vocab_size; id++) {
-        free(names[id]);
-    }
-    free(names);
-    cJSON_Delete(root);
-    return status;
+    tokenizer->form = form;
+    tokenizer->source = text;
+    tokenizer->source_length = length;
+    return tokenizer;
 }

@@ -33,7 +33,8 @@ static int classify_files(DataSource *source, Error *error)
     for (size_t i = 0; i < source->files.count; i++) {
         const char *path = source->files.items[i];
         if (!accepts(path)) {
-            return error_set(error, "%s: not a kind of file that can be trained on: there are .txt and .jsonl documents and .bin token shards", path);
+            return error_set(error, "%s: not a kind of file that can be trained on: there are documents (.txt, .jsonl, .parquet and packed ones) "
+                             "and .bin token shards", path);
         }
         n_shards += is_shard(path);
     }
@@ -102,13 +103,6 @@ static int add_shards(Dataset *dataset, const PathList *files, bool with_split, 
     return 0;
 }
 
-// The folder that holds a file, in a buffer to free.
-static char *folder_of(const char *path)
-{
-    size_t length = (size_t)(path_base(path) - path);
-    return length == 0 ? strdup(".") : strndup(path, length);
-}
-
 static int choose_tokenizer(Dataset *dataset, const char *asked, const char *folder, bool required, Error *error)
 {
     if (asked != NULL) {
@@ -131,7 +125,7 @@ static char *prepare_into(const DatasetRequest *request, const char *name, const
 {
     PrepareOptions options;
     prepare_defaults(&options);
-    options.corpus.text_key = request->text_key;
+    options.corpus = request->documents;
     options.tokenizer_path = tokenizer;
     options.vocab_size = request->vocab_size;
     options.val_fraction = val_fraction;
@@ -165,7 +159,7 @@ static int open_train(Dataset *dataset, const DatasetRequest *request, Error *er
     char *folder = NULL;
     int failed;
     if (source->kind == DATA_SHARDS) {
-        folder = folder_of(source->files.items[0]);
+        folder = path_folder(source->files.items[0]);
         failed = add_shards(dataset, &source->files, with_split, error);
     } else {
         dataset->prepared = source->kind == DATA_DOCUMENTS;

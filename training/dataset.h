@@ -8,12 +8,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/corpus.h"
 #include "tokenizer/bpe.h"
 
 typedef enum DataKind {
     DATA_PREPARED,    // one folder that holds prepare.json
     DATA_SHARDS,      // .bin files
-    DATA_DOCUMENTS,   // .txt and .jsonl files
+    DATA_DOCUMENTS,   // whatever data/corpus.h reads
 } DataKind;
 
 // What one list of DATA arguments names.
@@ -33,7 +34,7 @@ typedef struct DatasetRequest {
     const char *tokenizer;       // tokenizer.json, NULL: the data's own, or one trained on the documents
     int64_t vocab_size;          // of a tokenizer that is trained
     double val_fraction;         // of documents, without `val`
-    const char *text_key;        // NULL: by custom
+    CorpusOptions documents;     // how documents are read (text_key, where, dedup, strict)
     int64_t threads;             // for preparing; 0: all
     const DataSource *train;
     const DataSource *val;       // NULL: the validation split of `train`, if it has one

@@ -29,8 +29,8 @@ static const SizeDefaults size_defaults[] = {
 
 static const char usage[] = "DATA... --out DIR [flags]";
 static const char description[] =
-    "Trains a language model. DATA are documents (.txt, .jsonl; files, folders, quoted globs), a folder that ./prepare\n"
-    "made, or token shards (.bin, with --tokenizer FILE). Documents are prepared into DIR/data first.\n"
+    "Trains a language model. DATA are documents (.txt, .jsonl, .parquet; files, folders, quoted globs), a folder that\n"
+    "./prepare made, or token shards (.bin, with --tokenizer FILE). Documents are prepared into DIR/data first.\n"
     "\n"
     "  ./train book.txt --out run                          a small model, all else by default\n"
     "  ./train corpus/ --out run --preset 9m --epochs 2    a larger one\n"
@@ -82,7 +82,10 @@ static void add_data_flags(TrainSettings *s)
     add_string(s, SETTING_HERE, "tokenizer", &s->tokenizer, "FILE", "tokenizer.json to use instead of training one");
     add_string(s, SETTING_FREE, "val", &s->val, "DATA", "validation data; unless given, the validation split of DATA");
     add_real(s, SETTING_HERE, "val-fraction", &s->val_fraction, 0.0, 0.9, "share of the documents that becomes the validation split");
-    add_string(s, SETTING_FREE, "text-key", &s->text_key, "KEY", "key of the text in .jsonl; unless given: text, then content");
+    add_string(s, SETTING_FREE, "text-key", &s->text_key, "KEY", "JSON key or column of the text; unless given: text, then content");
+    add_string(s, SETTING_HERE, "where", &s->where, "COND", "only documents with such a number, as 'int_score>=3' (>= > <= < == !=)");
+    add_switch(s, SETTING_HERE, "dedup", &s->dedup, "of equal documents only the first is taken");
+    add_switch(s, SETTING_HERE, "strict", &s->strict, "a bad record among the documents is an error instead of being skipped");
 }
 
 static void add_run_flags(TrainSettings *s)
@@ -102,7 +105,7 @@ static void add_run_flags(TrainSettings *s)
     add_string(s, SETTING_FIXED, "optimizer", &s->optimizer, "NAME", "adamw");
     add_real(s, SETTING_FREE, "weight-decay", &s->weight_decay, 0.0, 100.0, "decay of matrices");
     add_real(s, SETTING_FREE, "clip", &s->clip, 0.0, 1e9, "largest norm of the gradient; 0: no limit");
-    add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32");
+    add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32, or bf16: matrix products with bf16 factors and f32 sums");
     add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory for more work (not in this version)");
     add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS,
              "steps between validations; 0: never, -1: by the size of the model");
@@ -142,6 +145,15 @@ void settings_free(TrainSettings *settings)
 
 // ---- the command line ----
 
+// The key of a flag in JSON: "seq_len" of --seq-len.
+static void key_of(char key[64], const ArgSpec *spec)
+{
+    snprintf(key, 64, "%s", spec->name);
+    for (char *c = key; *c != 0; c++) {
+        *c = *c == '-' ? '_' : *c;
+    }
+}
+
 static const ArgSpec *find(const TrainSettings *settings, const char *name)
 {
     for (size_t i = 0; i < settings->n_specs; i++) {
@@ -156,6 +168,49 @@ bool settings_given(const TrainSettings *settings, const char *name)
 {
     const ArgSpec *spec = find(settings, name);
     return spec != NULL && spec->given;
+}
+
+// Names that stand on the command line must exist: another one is wrong usage, like another flag.
+static int check_names(const TrainSettings *settings, Error *error)
+{
+    ModelConfig scratch;
+    if (settings->preset != NULL && config_preset(&scratch, settings->preset, error)) {
+        return error_prefix(error, "--preset");
+    }
+    ScheduleKind kind;
+    if (schedule_kind(&kind, settings->schedule, error)) {
+        return -1;
+    }
+    if (strcmp(settings->dtype, "f32") != 0 && strcmp(settings->dtype, "bf16") != 0) {
+        return error_set(error, "--dtype '%s' is unknown: there are f32 and bf16", settings->dtype);
+    }
+    if (strcmp(settings->optimizer, "adamw") != 0 && strcmp(settings->optimizer, "muon") != 0) {
+        return error_set(error, "--optimizer '%s' is unknown: there is adamw", settings->optimizer);
+    }
+    return 0;
+}
+
+// The same for the model's keys that are names (mixer, objective, ...): the reader of configurations knows them.
+static int check_model_names(const TrainSettings *settings, Error *error)
+{
+    int failed = 0;
+    for (size_t i = settings->first_model_spec; i < settings->n_specs && failed == 0; i++) {
+        const ArgSpec *spec = &settings->specs[i];
+        if (spec->kind != ARG_STRING || !spec->given) {
+            continue;
+        }
+        char key[64];
+        key_of(key, spec);
+        ModelConfig scratch = settings->model;
+        cJSON *json = cJSON_CreateObject();
+        if (cJSON_AddStringToObject(json, key, *(const char *const *)spec->target) == NULL) {
+            failed = error_set(error, "out of memory");
+        } else {
+            failed = config_from_json(&scratch, json, error) ? error_prefix(error, "--%s", spec->name) : 0;
+        }
+        cJSON_Delete(json);
+    }
+    return failed;
 }
 
 void settings_parse(TrainSettings *settings, int argc, char **argv)
@@ -176,23 +231,15 @@ void settings_parse(TrainSettings *settings, int argc, char **argv)
         args_usage_error(program, "--preset and --config both give the shape of the model: give one");
     }
     Error error;
-    ScheduleKind kind;
-    if (schedule_kind(&kind, settings->schedule, &error)) {
+    if (check_names(settings, &error) || check_model_names(settings, &error)) {
         args_usage_error(program, "%s", error.text);
-    }
-    if (strcmp(settings->dtype, "f32") != 0 && strcmp(settings->dtype, "bf16") != 0) {
-        args_usage_error(program, "--dtype '%s' is unknown: there is f32", settings->dtype);
-    }
-    if (strcmp(settings->optimizer, "adamw") != 0 && strcmp(settings->optimizer, "muon") != 0) {
-        args_usage_error(program, "--optimizer '%s' is unknown: there is adamw", settings->optimizer);
     }
 }
 
+bool settings_bf16(const TrainSettings *settings) { return strcmp(settings->dtype, "bf16") == 0; }
+
 int settings_check(const TrainSettings *settings, Error *error)
 {
-    if (strcmp(settings->dtype, "f32") != 0) {
-        return error_set(error, "--dtype %s is not in this version: leave it out, or give --dtype f32", settings->dtype);
-    }
     if (strcmp(settings->optimizer, "adamw") != 0) {
         return error_set(error, "--optimizer %s is not in this version: leave it out, or give --optimizer adamw", settings->optimizer);
     }
@@ -203,14 +250,6 @@ int settings_check(const TrainSettings *settings, Error *error)
 }
 
 // ---- saved settings ----
-
-static void key_of(char key[64], const ArgSpec *spec)
-{
-    snprintf(key, 64, "%s", spec->name);
-    for (char *c = key; *c != 0; c++) {
-        *c = *c == '-' ? '_' : *c;
-    }
-}
 
 static bool is_saved(SettingRole role) { return role == SETTING_FIXED || role == SETTING_FREE; }
 
@@ -350,6 +389,20 @@ int settings_restore(TrainSettings *settings, const struct cJSON *json, Error *e
 
 // ---- the model's shape ----
 
+// A file must spell out the shape: a model of another size than the one that is meant would train for hours unnoticed. The vocabulary
+// is the tokenizer's, and the other keys have their usual values.
+static int check_shape_keys(const cJSON *json, Error *error)
+{
+    static const char *const keys[] = {"d_model", "n_layer", "n_head", "d_head", "n_slot", "conv_width", "mlp_hidden"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (!cJSON_HasObjectItem(json, keys[i])) {
+            return error_set(error, "the key \"%s\" is missing: a configuration must name every size of the model (or leave --config out and "
+                             "change single sizes by flags)", keys[i]);
+        }
+    }
+    return 0;
+}
+
 // Preset or file, whichever was asked for; else `config` stays as it is.
 static int read_shape(ModelConfig *config, bool *vocab_is_asked, const TrainSettings *settings, Error *error)
 {
@@ -362,7 +415,7 @@ static int read_shape(ModelConfig *config, bool *vocab_is_asked, const TrainSett
         return -1;
     }
     *vocab_is_asked = *vocab_is_asked || cJSON_HasObjectItem(json, "vocab_size");
-    int failed = config_from_json(config, json, error);
+    int failed = config_from_json(config, json, error) || check_shape_keys(json, error);
     cJSON_Delete(json);
     return failed ? error_prefix(error, "%s", settings->config_file) : 0;
 }

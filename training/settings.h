@@ -25,7 +25,7 @@ typedef enum SettingRole {
 } SettingRole;
 
 typedef struct TrainSettings {
-    const char *out, *preset, *config_file, *tokenizer, *val, *text_key;
+    const char *out, *preset, *config_file, *tokenizer, *val, *text_key, *where;
     double val_fraction;
     int64_t seq_len, batch_tokens, micro_batch;   // batch_tokens and micro_batch 0: chosen by settings_resolve
     int64_t steps, tokens;                        // 0: not given
@@ -35,6 +35,7 @@ typedef struct TrainSettings {
     const char *schedule, *optimizer, *dtype;
     double weight_decay, clip;
     bool recompute, resume;
+    bool dedup, strict;                           // of documents
     int64_t eval_every, save_every;               // −1: chosen
     int64_t eval_tokens, keep, sample_every, seed, threads;
     ModelConfig model;                            // the values of the model's flags, not yet the model's shape
@@ -62,6 +63,9 @@ void settings_parse(TrainSettings *settings, int argc, char **argv);
 
 // Whether a flag ("seq-len") stood on the command line.
 bool settings_given(const TrainSettings *settings, const char *name);
+
+// Whether the matrix products run in bf16 (--dtype).
+bool settings_bf16(const TrainSettings *settings);
 
 // Refuses by name what the command line knows but this version cannot do. Returns 0, or -1 with `error` set.
 int settings_check(const TrainSettings *settings, Error *error);

@@ -4,8 +4,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include <xxhash.h>
+
+#include "base/file.h"
 #include "base/json.h"
+
+#define FINGERPRINT_TOKENS 65536
 
 #define SNAPSHOT_FORMAT 1
 #define MAX_COUNT INT64_C(9007199254740992)   // 2^53: what a JSON number holds exactly
@@ -44,7 +50,10 @@ static bool add_data(cJSON *object, const DataIdentity *data)
             return false;
         }
     }
-    return cJSON_AddBoolToObject(json, "prepared", data->prepared) != NULL && add_number(json, "tokens", (double)data->tokens) &&
+    char fingerprint[24];
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, data->fingerprint);
+    return cJSON_AddBoolToObject(json, "prepared", data->prepared) != NULL &&
+           cJSON_AddStringToObject(json, "fingerprint", fingerprint) != NULL && add_number(json, "tokens", (double)data->tokens) &&
            add_number(json, "windows", (double)data->windows) && add_number(json, "tokenizer_hash", data->tokenizer_hash);
 }
 
@@ -119,6 +128,25 @@ int snapshot_step(int64_t *step, const struct cJSON *json, Error *error)
 
 static const cJSON *data_of(const cJSON *json) { return cJSON_GetObjectItemCaseSensitive(json, "data"); }
 
+int snapshot_fingerprint(uint64_t *fingerprint, const Loader *loader, size_t length, Error *error)
+{
+    int32_t *tokens = calloc(2 * length, sizeof *tokens);
+    if (tokens == NULL) {
+        return error_set(error, "out of memory for a window of %zu tokens: lower --seq-len", length);
+    }
+    uint64_t windows = loader_windows(loader), samples = length < FINGERPRINT_TOKENS ? FINGERPRINT_TOKENS / length : 1;
+    samples = samples < windows ? samples : windows;
+    int failed = 0;
+    *fingerprint = 0;
+    for (uint64_t i = 0; i < samples && failed == 0; i++) {
+        uint64_t index = i * (windows / samples) + i * (windows % samples) / samples;
+        failed = loader_window_in_order(loader, tokens, tokens + length, index, error);
+        *fingerprint = XXH3_64bits_withSeed(tokens, length * sizeof *tokens, *fingerprint);
+    }
+    free(tokens);
+    return failed;
+}
+
 int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Error *error)
 {
     const cJSON *saved = data_of(json);
@@ -137,6 +165,14 @@ int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Erro
     if ((uint64_t)tokens != data->tokens || (uint64_t)windows != data->windows) {
         return error_set(error, "the data is not the one that the run began with (%" PRId64 " tokens then, %" PRIu64 " now): give the same DATA, "
                          "or start a new run in another --out", tokens, data->tokens);
+    }
+    const char *saved_print = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(saved, "fingerprint"));
+    char print[24];
+    snprintf(print, sizeof print, "%016" PRIx64, data->fingerprint);
+    // Checkpoints of the first version have none.
+    if (saved_print != NULL && strcmp(saved_print, print) != 0) {
+        return error_set(error, "the data is not the one that the run began with (as many tokens, but others): give the same DATA, or start a "
+                         "new run in another --out");
     }
     return 0;
 }
@@ -169,4 +205,26 @@ char **snapshot_arguments(size_t *count, const struct cJSON *json, Error *error)
         return NULL;
     }
     return arguments;
+}
+
+int snapshot_check_arguments(const struct cJSON *json, char *const *arguments, size_t n_arguments, Error *error)
+{
+    size_t count;
+    char **saved = snapshot_arguments(&count, json, error);
+    if (saved == NULL) {
+        return -1;
+    }
+    int failed = 0;
+    for (size_t i = 0; i < n_arguments && failed == 0; i++) {
+        if (i >= count || (strcmp(arguments[i], saved[i]) != 0 && !file_is_same(arguments[i], saved[i]))) {
+            failed = error_set(error, "%s is not what the run was trained on (%s%s): leave DATA out to go on with the run, or start a new one in "
+                               "another --out", arguments[i], saved[0], count > 1 ? " and others" : "");
+        }
+    }
+    if (failed == 0 && n_arguments < count) {
+        failed = error_set(error, "the run was trained on %s, too: leave DATA out to go on with the run, or start a new one in another --out",
+                           saved[n_arguments]);
+    }
+    free(saved);
+    return failed;
 }

@@ -18,6 +18,7 @@ typedef struct DataIdentity {
     size_t n_arguments;
     bool prepared;              // into OUT/data
     uint64_t tokens, windows;   // of the training shards
+    uint64_t fingerprint;       // of their contents (snapshot_fingerprint)
     uint32_t tokenizer_hash;    // 0: no tokenizer
 } DataIdentity;
 
@@ -27,6 +28,14 @@ struct cJSON *snapshot_to_json(const Trainer *trainer, const TrainSettings *sett
 // Sets the counters, the random state and the number of optimizer updates from trainer.json. Returns 0, or -1 with `error` set: a key
 // is missing or bad.
 int snapshot_restore(Trainer *trainer, const struct cJSON *json, Error *error);
+
+// A number that differs between data: hash of windows of `length` tokens, evenly spaced over the training shards, some 65,536 tokens.
+// Returns 0, or -1 with `error` set (a token outside the vocabulary, out of memory).
+int snapshot_fingerprint(uint64_t *fingerprint, const Loader *loader, size_t length, Error *error);
+
+// Whether DATA on the command line of a resume names the documents that the run was trained on: the same names, or other names of the
+// same files. Returns 0, or -1 with `error` naming the first that differs and saying what to do.
+int snapshot_check_arguments(const struct cJSON *json, char *const *arguments, size_t n_arguments, Error *error);
 
 // Returns 0 when the data is the one that the checkpoint's position counts in, or -1 with `error` saying what differs.
 int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Error *error);

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "data/loader.h"
@@ -24,7 +25,6 @@
 #include "training/snapshot.h"
 #include "training/trainer.h"
 
-#define MAX_TOKENIZER_BYTES ((size_t)256 << 20)
 
 // The signal that asked to stop; 0: none.
 static volatile sig_atomic_t stop_signal;
@@ -53,18 +53,11 @@ typedef struct Job {
 
 static void on_signal(int number)
 {
-    if (stop_signal != 0) {
+    // A terminal that is closed may send SIGHUP twice; the others twice mean: at once.
+    if (stop_signal != 0 && number != SIGHUP) {
         _exit(128 + number);
     }
     stop_signal = number;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
 }
 
 static void set_threads(int64_t threads)
@@ -176,6 +169,9 @@ static int find_saved_data(Job *job, Error *error)
             return -1;
         }
         job->identity.arguments = job->saved_arguments;
+    } else if (snapshot_prepared(job->saved) &&
+               snapshot_check_arguments(job->saved, settings->data, settings->n_data, error)) {
+        return -1;
     }
     if (snapshot_prepared(job->saved) && find_prepared(&job->prepared, settings->out, "data", error)) {
         return -1;
@@ -185,6 +181,21 @@ static int find_saved_data(Job *job, Error *error)
     }
     bool val_changes = settings_given(settings, "val") || settings->val == NULL;
     return val_changes ? 0 : find_prepared(&job->prepared_val, settings->out, "val_data", error);
+}
+
+// The log of the run must not take the place of a document.
+static int check_log(const Job *job, Error *error)
+{
+    const PathList *files = &job->train_source.files;
+    char *log = path_join(job->settings.out, "log.jsonl");
+    int failed = log == NULL ? error_set(error, "out of memory") : 0;
+    for (size_t i = 0; i < files->count && failed == 0 && job->saved == NULL; i++) {
+        if (file_is_same(files->items[i], log)) {
+            failed = error_set(error, "%s is DATA, but the run writes its log there: give another --out", log);
+        }
+    }
+    free(log);
+    return failed;
 }
 
 static int find_data(Job *job, Error *error)
@@ -207,22 +218,22 @@ static int find_data(Job *job, Error *error)
         }
         job->has_val = true;
     }
-    return 0;
+    return check_log(job, error);
 }
 
 // Keeps the tokenizer in OUT, so that checkpoints do not depend on a file that may change while the run goes on.
 static int keep_tokenizer(Job *job, Error *error)
 {
     if (job->dataset.tokenizer_path == NULL) {
-        fprintf(stderr, "warning: no tokenizer: checkpoints will hold none, and ./generate needs one (--tokenizer FILE)\n");
+        fprintf(stderr, "warning: no tokenizer: checkpoints will hold none; ./generate and ./eval_ppl then need --tokenizer FILE\n");
         return 0;
     }
-    size_t size;
-    char *bytes = file_read(job->dataset.tokenizer_path, MAX_TOKENIZER_BYTES, &size, error);
     job->tokenizer_copy = path_join(job->settings.out, "tokenizer.json");
-    int failed = bytes == NULL || job->tokenizer_copy == NULL || file_write_atomic(job->tokenizer_copy, bytes, size, error);
-    free(bytes);
-    return failed ? -1 : 0;
+    if (job->tokenizer_copy == NULL) {
+        return error_set(error, "out of memory");
+    }
+    // Whatever form it came in, checkpoints hold a tokenizer.json.
+    return tokenizer_save(job->dataset.tokenizer, job->tokenizer_copy, error);
 }
 
 static int open_data(Job *job, Error *error)
@@ -230,7 +241,8 @@ static int open_data(Job *job, Error *error)
     const TrainSettings *settings = &job->settings;
     char *own = job->checkpoint != NULL ? path_join(job->checkpoint, "tokenizer.json") : NULL;
     DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = job->config.vocab_size,
-                              .val_fraction = settings->val_fraction, .text_key = settings->text_key, .threads = settings->threads,
+                              .val_fraction = settings->val_fraction, .threads = settings->threads,
+                              .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup, .strict = settings->strict},
                               .train = &job->train_source, .val = job->has_val ? &job->val_source : NULL};
     if (request.tokenizer == NULL && own != NULL && file_exists(own)) {
         request.tokenizer = own;
@@ -242,7 +254,7 @@ static int open_data(Job *job, Error *error)
     }
     job->identity.prepared = job->dataset.prepared || job->prepared != NULL;
     job->identity.tokenizer_hash = job->dataset.tokenizer != NULL ? tokenizer_hash(job->dataset.tokenizer) : 0;
-    return keep_tokenizer(job, error);
+    return 0;
 }
 
 static int open_loaders(Job *job, Error *error)
@@ -256,7 +268,8 @@ static int open_loaders(Job *job, Error *error)
     }
     job->identity.tokens = loader_tokens(job->train);
     job->identity.windows = loader_windows(job->train);
-    if (job->saved != NULL && snapshot_check_data(job->saved, &job->identity, error)) {
+    if (snapshot_fingerprint(&job->identity.fingerprint, job->train, length, error) ||
+        (job->saved != NULL && snapshot_check_data(job->saved, &job->identity, error))) {
         return -1;
     }
     if (job->dataset.val.count > 0) {
@@ -321,7 +334,8 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
     char kernels[96], a[32], b[32], c[32];
     double total = (double)s->steps * (double)s->batch_tokens;
     double epoch = (double)job->identity.windows * (double)s->seq_len;
-    fprintf(stderr, "processor   %s\n", kernels_describe(kernels, job->kernels));
+    fprintf(stderr, "processor   %s; products in %s%s\n", kernels_describe(kernels, job->kernels), s->dtype,
+            settings_bf16(s) && !job->kernels->fast_bf16 ? " (slower than f32 here: this processor has no bf16 products)" : "");
     fprintf(stderr, "data        %s tokens, %" PRIu64 " windows of %" PRId64 "; validation on %s\n", format_count(a, (double)job->identity.tokens),
             job->identity.windows, s->seq_len, job->val != NULL ? format_count(b, (double)loader_tokens(job->val)) : "nothing");
     fprintf(stderr, "model       %zu parameters: %s, %" PRId64 " layers, d_model %" PRId64 ", vocabulary %" PRId64 "\n", params, config->mixer,
@@ -385,6 +399,7 @@ static int make_trainer(Job *job, const TrainerOptions *options, Error *error)
         }
         model_init(&job->model, options->seed, options->seq_len);
     }
+    job->model.bf16 = settings_bf16(&job->settings);
     if (trainer_create(&job->trainer, &job->model, options, error) || (job->checkpoint != NULL && restore_trainer(job, error))) {
         return -1;
     }
@@ -416,7 +431,7 @@ static int train(Job *job, Error *error)
     }
     Run run = {.trainer = &job->trainer, .settings = &job->settings, .data = &job->identity, .tokenizer = job->dataset.tokenizer,
                .tokenizer_path = job->tokenizer_copy, .flops_per_token = flops_per_token(&job->trainer.model),
-               .peak = kernels_measure_peak(job->kernels), .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
+               .peak = kernels_measure_peak(job->kernels, settings_bf16(&job->settings)), .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
     fprintf(stderr, "peak        %.1f GFLOP/s\n", run.peak / 1e9);
     int status = run_loop(&run, error);
     if (status >= 0) {
@@ -438,11 +453,11 @@ static int run_job(Job *job, Error *error)
     }
     set_threads(job->settings.threads);
     if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error) ||
-        open_data(job, error) || settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || plan(job, &options, error) ||
-        make_trainer(job, &options, error)) {
+        open_data(job, error) || settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || keep_tokenizer(job, error) ||
+        plan(job, &options, error) || make_trainer(job, &options, error)) {
         return -1;
     }
-    catch_signals();
+    program_catch_stop(on_signal, false);
     return train(job, error);
 }
 
@@ -473,6 +488,7 @@ int main(int argc, char **argv)
     Error error = {""};
     settings_init(&job.settings);
     settings_parse(&job.settings, argc, argv);
+    signal(SIGPIPE, SIG_IGN);   // who reads the messages may leave: they are lost, the run goes on
     int status = run_job(&job, &error);
     free_job(&job);
     if (status < 0) {

@@ -7,6 +7,9 @@
 #define MAX_WIDTH 16        // config_validate bounds conv_width,
 #define MAX_HEAD 1024       // d_head and n_slot by these
 
+// Inlined where head size and width are constants (HEAD_CASES), so that the usual shape has no borders and no loops over taps.
+#define INLINE static inline __attribute__((always_inline))
+
 // The columns of one head. Heads count q first, then k, then v.
 typedef struct HeadColumns {
     size_t begin, size;
@@ -24,7 +27,7 @@ static inline HeadColumns head_columns(size_t head, const ConvShape *s)
 static inline size_t channel_count(const ConvShape *s) { return s->n_head * (2 * s->n_slot + s->d_head); }
 
 // A head's weights, [width][size] instead of [size][width].
-static inline void head_taps(float taps[MAX_WIDTH * MAX_HEAD], const float *weight, HeadColumns head, size_t width)
+INLINE void head_taps(float taps[MAX_WIDTH * MAX_HEAD], const float *weight, HeadColumns head, size_t width)
 {
     for (size_t c = 0; c < head.size; c++) {
         for (size_t i = 0; i < width; i++) {
@@ -34,20 +37,20 @@ static inline void head_taps(float taps[MAX_WIDTH * MAX_HEAD], const float *weig
 }
 
 // source[i] is the row that tap i meets for token t of a sequence: a row of its projections, of the carried tail, or NULL for zeros.
-static inline void tap_rows(const float *source[MAX_WIDTH], const float *proj, const float *tail, size_t t, const ConvShape *s)
+INLINE void tap_rows(const float *source[MAX_WIDTH], const float *proj, const float *tail, size_t t, size_t width, const ConvShape *s)
 {
-    for (size_t i = 0; i < s->width; i++) {
-        size_t back = s->width - 1 - i;
+    for (size_t i = 0; i < width; i++) {
+        size_t back = width - 1 - i;
         if (back <= t) {
             source[i] = proj + (t - back) * s->proj_stride;
         } else {
-            source[i] = tail == NULL ? NULL : tail + (s->width - 1 - (back - t)) * channel_count(s);
+            source[i] = tail == NULL ? NULL : tail + (width - 1 - (back - t)) * channel_count(s);
         }
     }
 }
 
 // Convolution before the activation: columns j … of the head, zeros behind its end.
-static inline vfloat convolve(const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, size_t j, size_t width)
+INLINE vfloat convolve(const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, size_t j, size_t width)
 {
     size_t rest = head.size - j;
     vfloat sum = v_load_n(bias + head.begin + j, rest);
@@ -59,11 +62,11 @@ static inline vfloat convolve(const float *const source[MAX_WIDTH], const float 
     return sum;
 }
 
-static inline void forward_head(float *out, const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, const ConvShape *s)
+INLINE void forward_head(float *out, const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, size_t width, const ConvShape *s)
 {
     vfloat squares = {0};
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
-        vfloat x = convolve(source, taps, bias, head, j, s->width);
+        vfloat x = convolve(source, taps, bias, head, j, width);
         vfloat y = x * v_sigmoid(x);
         squares += y * y;
         v_store_n(out + j, y, head.size - j);
@@ -85,21 +88,51 @@ static void advance_tail(float *tail, const float *proj, const ConvShape *s)
     }
 }
 
+// Rows t0 … end − 1 of one head of one sequence.
+typedef struct HeadTask {
+    size_t first_row, t0, end;   // the sequence's first row among all; the rows of this task within the sequence
+    const float *tail;           // the sequence's carried tail, or NULL
+    HeadColumns head;
+} HeadTask;
+
+static HeadTask head_task(size_t task, const float *tails, size_t tail_stride, const ConvShape *s)
+{
+    size_t groups = (s->length + REDUCE_ROWS - 1) / REDUCE_ROWS, heads = 3 * s->n_head, b = task / (groups * heads), t0 = task / heads % groups * REDUCE_ROWS;
+    size_t end = t0 + REDUCE_ROWS < s->length ? t0 + REDUCE_ROWS : s->length;
+    return (HeadTask){b * s->length, t0, end, tails == NULL ? NULL : tails + b * tail_stride, head_columns(task % heads, s)};
+}
+
+static size_t task_count(const ConvShape *s) { return s->batch * ((s->length + REDUCE_ROWS - 1) / REDUCE_ROWS) * 3 * s->n_head; }
+
+// Calls function(…, size, width) with constants for the shape that the presets have.
+#define HEAD_CASES(task, s, function, ...)                       \
+    do {                                                         \
+        if ((task).head.size == 64 && (s)->width == 4) {         \
+            (task).head.size = 64;                               \
+            function(__VA_ARGS__, task, 4, s);                   \
+        } else {                                                 \
+            function(__VA_ARGS__, task, (s)->width, s);          \
+        }                                                        \
+    } while (0)
+
+INLINE void forward_task(float *qkv, const float *proj, const float *weight, const float *bias, HeadTask task, size_t width, const ConvShape *s)
+{
+    float taps[MAX_WIDTH * MAX_HEAD];
+    head_taps(taps, weight, task.head, width);
+    for (size_t t = task.t0; t < task.end; t++) {
+        const float *source[MAX_WIDTH];
+        tap_rows(source, proj + task.first_row * s->proj_stride, task.tail, t, width, s);
+        forward_head(qkv + (task.first_row + t) * channel_count(s) + task.head.begin, source, taps, bias, task.head, width, s);
+    }
+}
+
 void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *s)
 {
-    size_t channels = channel_count(s), groups = (s->length + REDUCE_ROWS - 1) / REDUCE_ROWS, heads = 3 * s->n_head;
-#pragma omp parallel for schedule(static) if (s->batch * s->length * channels > PARALLEL_WORK)
-    for (size_t task = 0; task < s->batch * groups * heads; task++) {
-        size_t b = task / (groups * heads), t0 = task / heads % groups * REDUCE_ROWS;
-        size_t end = t0 + REDUCE_ROWS < s->length ? t0 + REDUCE_ROWS : s->length;
-        HeadColumns head = head_columns(task % heads, s);
-        float taps[MAX_WIDTH * MAX_HEAD];
-        head_taps(taps, weight, head, s->width);
-        for (size_t t = t0; t < end; t++) {
-            const float *source[MAX_WIDTH];
-            tap_rows(source, proj + b * s->length * s->proj_stride, tails == NULL ? NULL : tails + b * tail_stride, t, s);
-            forward_head(qkv + (b * s->length + t) * channels + head.begin, source, taps, bias, head, s);
-        }
+    size_t tasks = task_count(s);
+#pragma omp parallel for schedule(static) if (s->batch * s->length * channel_count(s) > PARALLEL_WORK)
+    for (size_t i = 0; i < tasks; i++) {
+        HeadTask task = head_task(i, tails, tail_stride, s);
+        HEAD_CASES(task, s, forward_task, qkv, proj, weight, bias);
     }
     for (size_t b = 0; tails != NULL && b < s->batch; b++) {
         advance_tail(tails + b * tail_stride, proj + b * s->length * s->proj_stride, s);
@@ -107,13 +140,13 @@ void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const 
 }
 
 // Gradient before the activation, from that of the normalised output: dpre [size of head].
-static inline void activation_backward(float *dpre, const float *dout, const float *const source[MAX_WIDTH], const float *taps, const float *bias,
-                                       HeadColumns head, const ConvShape *s)
+INLINE void activation_backward(float *dpre, const float *dout, const float *const source[MAX_WIDTH], const float *taps, const float *bias,
+                                HeadColumns head, size_t width, const ConvShape *s)
 {
     float pre[MAX_HEAD];
     vfloat squares = {0}, dots = {0};
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
-        vfloat x = convolve(source, taps, bias, head, j, s->width);
+        vfloat x = convolve(source, taps, bias, head, j, width);
         vfloat y = x * v_sigmoid(x);
         squares += y * y;
         dots += y * v_load_n(dout + j, head.size - j);
@@ -129,14 +162,14 @@ static inline void activation_backward(float *dpre, const float *dout, const flo
 }
 
 // dproj[t] = Σ_i taps[i] ⊙ dpre[t + width − 1 − i] within the sequence.
-static inline void input_backward(float *dproj, const float *dpre, const float *taps, HeadColumns head, size_t t, const ConvShape *s)
+INLINE void input_backward(float *dproj, const float *dpre, const float *taps, HeadColumns head, size_t t, size_t width, const ConvShape *s)
 {
     size_t channels = channel_count(s);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
         size_t rest = head.size - j;
         vfloat sum = {0};
-        for (size_t i = 0; i < s->width; i++) {
-            size_t later = t + s->width - 1 - i;
+        for (size_t i = 0; i < width; i++) {
+            size_t later = t + width - 1 - i;
             if (later < s->length) {
                 sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(dpre + later * channels + head.begin + j, rest);
             }
@@ -145,64 +178,82 @@ static inline void input_backward(float *dproj, const float *dpre, const float *
     }
 }
 
-// dweight and dbias of a vector of channels, over all rows in order.
-static inline void weight_backward(float *dweight, float *dbias, const float *dpre, const float *proj, size_t c, size_t rest, const ConvShape *s)
+// dweight and dbias of a vector of channels, over all rows in order. The last rows stand in registers: every row is read once.
+INLINE void weight_backward(float *dweight, float *dbias, const float *dpre, const float *proj, size_t c, size_t rest, size_t width, const ConvShape *s)
 {
     size_t channels = channel_count(s);
-    vfloat taps[MAX_WIDTH], bias = {0};
-    for (size_t i = 0; i < s->width; i++) {
+    vfloat taps[MAX_WIDTH], row[MAX_WIDTH], bias = {0};
+    for (size_t i = 0; i < width; i++) {
         taps[i] = (vfloat){0};
     }
     for (size_t b = 0; b < s->batch; b++) {
-        const float *rows = proj + b * s->length * s->proj_stride + c;
-        for (size_t t = 0; t < s->length; t++) {
-            vfloat d = v_load_n(dpre + (b * s->length + t) * channels + c, rest);
+        for (size_t i = 0; i < width; i++) {
+            row[i] = (vfloat){0};
+        }
+        for (size_t t = b * s->length; t < (b + 1) * s->length; t++) {
+            vfloat d = v_load_n(dpre + t * channels + c, rest);
             bias += d;
-            for (size_t i = 0; i < s->width; i++) {
-                size_t back = s->width - 1 - i;
-                if (back <= t) {
-                    taps[i] += d * v_load_n(rows + (t - back) * s->proj_stride, rest);
-                }
+            for (size_t i = 0; i + 1 < width; i++) {
+                row[i] = row[i + 1];
+            }
+            row[width - 1] = v_load_n(proj + t * s->proj_stride + c, rest);
+            for (size_t i = 0; i < width; i++) {
+                taps[i] += d * row[i];
             }
         }
     }
     for (size_t l = 0; l < VECTOR_FLOATS && l < rest; l++) {
-        for (size_t i = 0; i < s->width; i++) {
-            dweight[(c + l) * s->width + i] += taps[i][l];
+        for (size_t i = 0; i < width; i++) {
+            dweight[(c + l) * width + i] += taps[i][l];
         }
         dbias[c + l] += bias[l];
+    }
+}
+
+INLINE void activation_task(float *dpre, const float *dqkv, const float *proj, const float *weight, const float *bias, HeadTask task, size_t width,
+                            const ConvShape *s)
+{
+    float taps[MAX_WIDTH * MAX_HEAD];
+    head_taps(taps, weight, task.head, width);
+    for (size_t t = task.t0; t < task.end; t++) {
+        const float *source[MAX_WIDTH];
+        tap_rows(source, proj + task.first_row * s->proj_stride, NULL, t, width, s);
+        size_t at = (task.first_row + t) * channel_count(s) + task.head.begin;
+        activation_backward(dpre + at, dqkv + at, source, taps, bias, task.head, width, s);
+    }
+}
+
+INLINE void input_task(float *dproj, const float *dpre, const float *weight, HeadTask task, size_t width, const ConvShape *s)
+{
+    float taps[MAX_WIDTH * MAX_HEAD];
+    head_taps(taps, weight, task.head, width);
+    for (size_t t = task.t0; t < task.end; t++) {
+        input_backward(dproj + task.first_row * s->proj_stride, dpre + task.first_row * channel_count(s), taps, task.head, t, width, s);
     }
 }
 
 void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
                              const float *bias, const ConvShape *s)
 {
-    size_t channels = channel_count(s), groups = (s->length + REDUCE_ROWS - 1) / REDUCE_ROWS, heads = 3 * s->n_head, tasks = s->batch * groups * heads;
+    size_t channels = channel_count(s), tasks = task_count(s);
 #pragma omp parallel if (s->batch * s->length * channels > PARALLEL_WORK)
-    for (int pass = 0; pass < 3; pass++) {
-        if (pass == 2) {
+    {
 #pragma omp for schedule(static)
-            for (size_t c = 0; c < channels; c += VECTOR_FLOATS) {
-                weight_backward(dweight, dbias, dpre, proj, c, channels - c, s);
-            }
-            continue;
+        for (size_t i = 0; i < tasks; i++) {
+            HeadTask task = head_task(i, NULL, 0, s);
+            HEAD_CASES(task, s, activation_task, dpre, dqkv, proj, weight, bias);
+        }
+#pragma omp for schedule(static) nowait
+        for (size_t i = 0; i < tasks; i++) {
+            HeadTask task = head_task(i, NULL, 0, s);
+            HEAD_CASES(task, s, input_task, dproj, dpre, weight);
         }
 #pragma omp for schedule(static)
-        for (size_t task = 0; task < tasks; task++) {
-            size_t b = task / (groups * heads), t0 = task / heads % groups * REDUCE_ROWS;
-            size_t end = t0 + REDUCE_ROWS < s->length ? t0 + REDUCE_ROWS : s->length, row = b * s->length;
-            HeadColumns head = head_columns(task % heads, s);
-            float taps[MAX_WIDTH * MAX_HEAD];
-            head_taps(taps, weight, head, s->width);
-            for (size_t t = t0; t < end; t++) {
-                if (pass == 1) {
-                    input_backward(dproj + row * s->proj_stride, dpre + row * channels, taps, head, t, s);
-                    continue;
-                }
-                const float *source[MAX_WIDTH];
-                tap_rows(source, proj + row * s->proj_stride, NULL, t, s);
-                size_t at = (row + t) * channels + head.begin;
-                activation_backward(dpre + at, dqkv + at, source, taps, bias, head, s);
+        for (size_t c = 0; c < channels; c += VECTOR_FLOATS) {
+            if (s->width == 4) {
+                weight_backward(dweight, dbias, dpre, proj, c, channels - c, 4, s);
+            } else {
+                weight_backward(dweight, dbias, dpre, proj, c, channels - c, s->width, s);
             }
         }
     }

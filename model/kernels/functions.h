@@ -16,6 +16,10 @@ void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t
 void ISA_NAME(linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
 void ISA_NAME(linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
 
+void ISA_NAME(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+
 void ISA_NAME(rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
 void ISA_NAME(rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
 
@@ -39,6 +43,6 @@ void ISA_NAME(add)(float *y, const float *x, size_t n);
 double ISA_NAME(sum_squares)(const float *x, size_t n);
 void ISA_NAME(adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps,
                      float decay, float correction1, float correction2);
-double ISA_NAME(peak_loop)(size_t iterations);
+double ISA_NAME(peak_loop)(size_t iterations, bool bf16);
 
 #endif

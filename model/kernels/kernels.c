@@ -12,8 +12,9 @@
 
 extern const Kernels kernels_generic;
 #ifdef __x86_64__
-extern const Kernels kernels_avx2, kernels_avx512;
+extern const Kernels kernels_avx2, kernels_avx512, kernels_avx512bf16;
 
+static const Kernels *const all_avx512bf16[] = {&kernels_avx512bf16, &kernels_avx512, &kernels_avx2, &kernels_generic, NULL};
 static const Kernels *const all_avx512[] = {&kernels_avx512, &kernels_avx2, &kernels_generic, NULL};
 static const Kernels *const all_avx2[] = {&kernels_avx2, &kernels_generic, NULL};
 #endif
@@ -26,7 +27,7 @@ const Kernels *const *kernels_available(void)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {
-        return all_avx512;
+        return __builtin_cpu_supports("avx512bf16") ? all_avx512bf16 : all_avx512;
     }
     if (avx2) {
         return all_avx2;
@@ -61,13 +62,13 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-double kernels_measure_peak(const Kernels *kernels)
+double kernels_measure_peak(const Kernels *kernels, bool bf16)
 {
     // The best of several short runs: a peak is what the machine can do when nothing else runs.
     double best = 0.0;
-    kernels->peak_loop(1000);
-    for (int run = 0; run < 10; run++) {
-        double start = seconds(), done = kernels->peak_loop(1000000), rate = done / (seconds() - start);
+    kernels->peak_loop(1000, bf16);
+    for (int run = 0; run < 20; run++) {
+        double start = seconds(), done = kernels->peak_loop(1000000, bf16), rate = done / (seconds() - start);
         best = rate > best ? rate : best;
     }
     return best;

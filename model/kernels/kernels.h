@@ -31,8 +31,9 @@ typedef struct ConvShape {
 } ConvShape;
 
 typedef struct Kernels {
-    const char *name;          // "generic", "avx2", "avx512"
+    const char *name;          // "generic", "avx2", "avx512", "avx512bf16"
     size_t vector_floats;      // floats in a vector register
+    bool fast_bf16;            // the processor multiplies bf16; without, the bf16 products take as long as f32's or a little longer
     const struct Mixer *const *mixers;   // NULL-terminated
 
     // c [rows, cols], row stride ldc: set to a·b, or added to when `accumulate`. a [rows, depth], b [depth, cols].
@@ -44,6 +45,11 @@ typedef struct Kernels {
     void (*linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
     // dw [n_out, n_in] += doutᵀ · x
     void (*linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+
+    // The same three with both factors rounded to bf16 (nearest even) and sums in f32.
+    void (*linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+    void (*linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+    void (*linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
 
     // out [n, dim] = x / sqrt(mean(x²) + eps) ⊙ w [dim]
     void (*rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
@@ -88,8 +94,9 @@ typedef struct Kernels {
     // correction1 = 1 − β1^step, correction2 = 1 − β2^step.
     void (*adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps, float decay, float correction1, float correction2);
 
-    // Runs `iterations` of independent fused multiply-adds on every thread and returns how many floating-point operations that was (multiply-add = 2).
-    double (*peak_loop)(size_t iterations);
+    // Runs `iterations` of independent multiply-adds (bf16 ones where asked for and fast) on every thread and returns how many floating-point operations
+    // that was (multiply-add = 2).
+    double (*peak_loop)(size_t iterations, bool bf16);
 } Kernels;
 
 // The best table that this processor can run, or the one that the environment variable LATTICE_ISA names. NULL with `error` set when that is unknown or not runnable here.
@@ -98,8 +105,8 @@ const Kernels *kernels_select(Error *error);
 // All tables that this processor can run, best first, NULL-terminated.
 const Kernels *const *kernels_available(void);
 
-// Measures the f32 peak of all threads in FLOP/s (about 50 ms).
-double kernels_measure_peak(const Kernels *kernels);
+// Measures the peak of all threads in FLOP/s, of f32 or of bf16 products (about 100 ms).
+double kernels_measure_peak(const Kernels *kernels, bool bf16);
 
 // "avx512, 2 threads, OpenMP on"
 char *kernels_describe(char text[96], const Kernels *kernels);

@@ -57,6 +57,17 @@ static inline void v_store_n(float *p, vfloat v, size_t n)
     }
 }
 
+// x rounded to the nearest bf16 (ties to even), as f32; a NaN stays one.
+static inline float round_to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = x != x ? bits | 0x400000u : (bits + 0x7fffu + ((bits >> 16) & 1u));
+    bits &= 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 // Sum of all elements, as a fixed tree.
 static inline float v_sum(vfloat v)
 {

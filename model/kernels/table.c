@@ -5,31 +5,51 @@
 #define STRING(x) STRING2(x)
 
 extern const struct Mixer *const ISA_NAME(mixer_table)[];
+// PRODUCTS(f) names the functions that may come from another instruction set: the products in bf16.
+#define KERNELS_TABLE(isa_name, has_fast_bf16, PRODUCTS) \
+    { \
+        .name = isa_name, \
+        .vector_floats = VECTOR_FLOATS, \
+        .fast_bf16 = has_fast_bf16, \
+        .mixers = ISA_NAME(mixer_table), \
+        .linear_forward_bf16 = PRODUCTS(linear_forward_bf16), \
+        .linear_backward_input_bf16 = PRODUCTS(linear_backward_input_bf16), \
+        .linear_backward_weight_bf16 = PRODUCTS(linear_backward_weight_bf16), \
+        .peak_loop = PRODUCTS(peak_loop), \
+        .gemm = ISA_NAME(gemm), \
+        .linear_forward = ISA_NAME(linear_forward), \
+        .linear_backward_input = ISA_NAME(linear_backward_input), \
+        .linear_backward_weight = ISA_NAME(linear_backward_weight), \
+        .rmsnorm_forward = ISA_NAME(rmsnorm_forward), \
+        .rmsnorm_backward = ISA_NAME(rmsnorm_backward), \
+        .conv_forward = ISA_NAME(conv_forward), \
+        .conv_backward = ISA_NAME(conv_backward), \
+        .gate_forward = ISA_NAME(gate_forward), \
+        .gate_backward = ISA_NAME(gate_backward), \
+        .swiglu_forward = ISA_NAME(swiglu_forward), \
+        .swiglu_backward = ISA_NAME(swiglu_backward), \
+        .sigmoid_forward = ISA_NAME(sigmoid_forward), \
+        .sigmoid_backward = ISA_NAME(sigmoid_backward), \
+        .embedding_forward = ISA_NAME(embedding_forward), \
+        .embedding_backward = ISA_NAME(embedding_backward), \
+        .cross_entropy = ISA_NAME(cross_entropy), \
+        .add = ISA_NAME(add), \
+        .sum_squares = ISA_NAME(sum_squares), \
+        .adamw = ISA_NAME(adamw), \
+    }
+
 extern const Kernels ISA_NAME(kernels);
 
-const Kernels ISA_NAME(kernels) = {
-    .name = STRING(ISA),
-    .vector_floats = VECTOR_FLOATS,
-    .mixers = ISA_NAME(mixer_table),
-    .gemm = ISA_NAME(gemm),
-    .linear_forward = ISA_NAME(linear_forward),
-    .linear_backward_input = ISA_NAME(linear_backward_input),
-    .linear_backward_weight = ISA_NAME(linear_backward_weight),
-    .rmsnorm_forward = ISA_NAME(rmsnorm_forward),
-    .rmsnorm_backward = ISA_NAME(rmsnorm_backward),
-    .conv_forward = ISA_NAME(conv_forward),
-    .conv_backward = ISA_NAME(conv_backward),
-    .gate_forward = ISA_NAME(gate_forward),
-    .gate_backward = ISA_NAME(gate_backward),
-    .swiglu_forward = ISA_NAME(swiglu_forward),
-    .swiglu_backward = ISA_NAME(swiglu_backward),
-    .sigmoid_forward = ISA_NAME(sigmoid_forward),
-    .sigmoid_backward = ISA_NAME(sigmoid_backward),
-    .embedding_forward = ISA_NAME(embedding_forward),
-    .embedding_backward = ISA_NAME(embedding_backward),
-    .cross_entropy = ISA_NAME(cross_entropy),
-    .add = ISA_NAME(add),
-    .sum_squares = ISA_NAME(sum_squares),
-    .adamw = ISA_NAME(adamw),
-    .peak_loop = ISA_NAME(peak_loop),
-};
+const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
+
+#if defined(__AVX512F__)
+#define WITH_BF16(function) function##_avx512bf16
+
+void WITH_BF16(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void WITH_BF16(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void WITH_BF16(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+double WITH_BF16(peak_loop)(size_t iterations, bool bf16);
+extern const Kernels WITH_BF16(kernels);
+
+const Kernels WITH_BF16(kernels) = KERNELS_TABLE("avx512bf16", true, WITH_BF16);
+#endif

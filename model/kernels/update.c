@@ -1,8 +1,8 @@
 // What touches whole arenas of parameters: sums, the AdamW step; and the loop that measures peak.
 #include "model/kernels/functions.h"
 
-#ifdef _OPENMP
-#include <omp.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
 #endif
 
 void ISA_NAME(add)(float *y, const float *x, size_t n)
@@ -65,34 +65,57 @@ void ISA_NAME(adamw)(float *params, float *m, float *v, const float *grad, size_
     }
 }
 
-double ISA_NAME(peak_loop)(size_t iterations)
+// Independent sums: enough of them to hide the latency of a multiply-add.
+#define CHAINS 10
+
+static double peak_f32(size_t iterations)
 {
-    enum { CHAINS = 10 };   // enough independent sums to hide the latency of a fused multiply-add
-    size_t threads = 1;
-#pragma omp parallel
-    {
-        vfloat sum[CHAINS];
-        for (size_t i = 0; i < CHAINS; i++) {
-            sum[i] = v_set((float)(i + iterations % 2));   // not known to the compiler, or it computes a chain ahead
-        }
-        vfloat factor = v_set(0.999f), term = v_set(0.001f);
-        for (size_t k = 0; k < iterations; k++) {
+    vfloat sum[CHAINS];
+    for (size_t i = 0; i < CHAINS; i++) {
+        sum[i] = v_set((float)(i + iterations % 2));   // not known to the compiler, or it computes a chain ahead
+    }
+    vfloat factor = v_set(0.999f), term = v_set(0.001f);
+    for (size_t k = 0; k < iterations; k++) {
 #pragma GCC unroll 10
-            for (size_t i = 0; i < CHAINS; i++) {
-                sum[i] = sum[i] * factor + term;
-            }
-        }
-        vfloat total = sum[0];
-        for (size_t i = 1; i < CHAINS; i++) {
-            total += sum[i];
-        }
-        __asm__ volatile("" : : "r"(&total) : "memory");   // the sums must be computed
-#pragma omp single
-        {
-#ifdef _OPENMP
-            threads = (size_t)omp_get_num_threads();
-#endif
+        for (size_t i = 0; i < CHAINS; i++) {
+            sum[i] = sum[i] * factor + term;
         }
     }
-    return (double)threads * (double)iterations * CHAINS * VECTOR_FLOATS * 2;
+    for (size_t i = 1; i < CHAINS; i++) {
+        sum[0] += sum[i];
+    }
+    __asm__ volatile("" : : "r"(&sum[0]) : "memory");   // the sums must be computed
+    return (double)iterations * CHAINS * VECTOR_FLOATS * 2;
+}
+
+#ifdef __AVX512BF16__
+static double peak_bf16(size_t iterations)
+{
+    __m512 sum[CHAINS];
+    for (size_t i = 0; i < CHAINS; i++) {
+        sum[i] = _mm512_set1_ps((float)(i + iterations % 2));
+    }
+    __m512bh factor = (__m512bh)_mm512_set1_epi32(0x3a003a00);
+    for (size_t k = 0; k < iterations; k++) {
+#pragma GCC unroll 10
+        for (size_t i = 0; i < CHAINS; i++) {
+            sum[i] = _mm512_dpbf16_ps(sum[i], factor, factor);
+        }
+    }
+    for (size_t i = 1; i < CHAINS; i++) {
+        sum[0] = _mm512_add_ps(sum[0], sum[i]);
+    }
+    __asm__ volatile("" : : "r"(&sum[0]) : "memory");
+    return (double)iterations * CHAINS * VECTOR_FLOATS * 4;
+}
+#else
+static double peak_bf16(size_t iterations) { return peak_f32(iterations); }
+#endif
+
+double ISA_NAME(peak_loop)(size_t iterations, bool bf16)
+{
+    double done = 0.0;
+#pragma omp parallel reduction(+ : done)
+    done += bf16 ? peak_bf16(iterations) : peak_f32(iterations);
+    return done;
 }

@@ -14,19 +14,54 @@ typedef struct MixerShape {
     size_t position;                 // tokens seen before the first row
 } MixerShape;
 
+typedef enum LatticeObjective {
+    LATTICE_DECODE,
+    LATTICE_ENCODE,
+    LATTICE_SIMILARITY,
+} LatticeObjective;
+
+// Which Lattice (lattice.md 2 and 4). All zero: decode; in chunks the frozen form, normalised after every token; no ablation.
+typedef struct LatticeForm {
+    LatticeObjective objective;
+    bool gated;              // chunk form
+    bool chunk_norm;         // slots are normalised once, after a chunk's last token
+    bool no_projection;      // h itself is written
+    bool no_normalisation;   // plain gradient steps from state0 as it is, without projection
+    float l1;                // slots are soft-thresholded by g·l1 before the normalisation
+} LatticeForm;
+
 // One call's tensors. Rows are tokens [B·T]; q, k and v are columns of one buffer. Pointers that a mixer does not use are NULL.
 typedef struct MixerTensors {
     const float *q, *k, *v;          // [B·T, H, m], [B·T, H, m], [B·T, H, d] with row stride qkv_stride
     size_t qkv_stride;
     const float *g, *mu;             // [B·T, H] in (0, 1); mu NULL: no forget gate
     const float *state0;             // [H, m, d] learned start, not normalised
+    const float *alpha;              // [B·T, H, m] with row stride alpha_stride: decay of each slot in (0, 1]
+    size_t alpha_stride;
+    const float *ln_weight, *ln_bias;   // [H, d] layer norm of a head
+    size_t chunk;                    // tokens whose writes start from one state, counted from the sequence's first; 0 and 1: every token reads the one before
+    size_t window;                   // attention: tokens that a token sees, itself included; 0 = all before it. With states it must be given.
+    LatticeForm form;                // lattice_forms only
 } MixerTensors;
 
 typedef struct MixerGradients {
     float *q, *k, *v;                // set; row stride qkv_stride
     float *g, *mu;                   // set
     float *state0;                   // [H, m, d], accumulated
+    float *alpha;                    // set; row stride alpha_stride
+    float *ln_weight, *ln_bias;      // [H, d], accumulated
 } MixerGradients;
+
+// What a mixer reads beside q, k and v, for whoever lays out parameters. Lattice's row leaves it zero and reads g, state0 and perhaps mu.
+typedef struct MixerNeeds {
+    bool gate;          // g
+    bool forget;        // mu, in every configuration
+    bool may_forget;    // mu where the configuration has a forget gate
+    bool slot_decay;    // alpha
+    bool start;         // state0
+    bool norm;          // ln_weight, ln_bias
+    bool square;        // m = d
+} MixerNeeds;
 
 typedef struct Mixer {
     const char *name;
@@ -45,6 +80,9 @@ typedef struct Mixer {
     // dstates [B], each state_stride floats apart: gradient into the states after the last token; NULL: zero (training on whole sequences).
     void (*backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape);
+    MixerNeeds needs;
+    // Set where the state grows with what a token may look back on (state_floats is NULL then): floats of one sequence's state for this window.
+    size_t (*window_state_floats)(const MixerShape *shape, size_t window);
 } Mixer;
 
 // The mixer of that name in a NULL-terminated table, or NULL.

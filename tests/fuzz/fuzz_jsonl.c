@@ -43,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (path_list_add(&list, path, &error) != 0) {
         abort();
     }
-    CorpusOptions options = {.text_key = choice & 1 ? "t" : NULL, .strict = (choice & 2) != 0, .quiet = true};
+    CorpusOptions options = {.text_key = choice & 1 ? "t" : NULL, .strict = (choice & 2) != 0, .quiet = true,
+                             .where = choice & 4 ? "n>=1" : NULL, .dedup = (choice & 8) != 0};
     CorpusStats stats;
     Sum sum = {0};
     int result = corpus_read(&list, &options, &stats, visit, &sum, &error);

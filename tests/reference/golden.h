@@ -1,6 +1,7 @@
 // Files in golden's format: inputs with outputs, end state and gradients known from elsewhere, for a mixer or a whole model.
 //
 //   mixer  {"meta": {mixer, T, d, m, N, objective, forget_gate, chunk, form, normalize}, "inputs": {q, k, v, g, mu, S0}, "do", "o", "grads", "state", "dstate"}
+//          The rivals' inputs and gradients are those that they read: alpha (gla), W0, ln_w, ln_b (ttt, one norm for all heads); attention has no state.
 //   model  {"meta": {"kind": "model", config, B, T}, "tokens": [B][T + 1], "params": {name: array}, "loss", "logits", "grads": {name: array}}
 //   array  {"shape": [...], "data": [...]}, row-major; S0, state and dstate are [N, d, m]
 #ifndef TESTS_REFERENCE_GOLDEN_H

@@ -85,15 +85,30 @@ static double *get_state(Pool *pool, const cJSON *json, const char *key, const M
     return state;
 }
 
-static int read_meta(MixerCase *input, bool *forget_gate, const cJSON *json, Error *error)
+// Whether the case has mu: as meta says, else as the inputs do; it must suit the mixer.
+static int read_forget_gate(bool *forget_gate, const cJSON *meta, const cJSON *inputs, const ReferenceNeeds *needs, Error *error)
 {
-    const cJSON *meta = get_object(json, "meta", error);
-    if (meta == NULL || json_get_string(meta, "mixer", &input->form.mixer, error) < 0) {
+    *forget_gate = cJSON_HasObjectItem(inputs, "mu");
+    if (cJSON_HasObjectItem(meta, "forget_gate") && json_get_bool(meta, "forget_gate", forget_gate, error) < 0) {
+        return -1;
+    }
+    if (*forget_gate ? !needs->forget : !needs->no_forget) {
+        return error_set(error, "this mixer does not run %s \"mu\"", *forget_gate ? "with" : "without");
+    }
+    return 0;
+}
+
+static int read_meta(MixerCase *input, const cJSON *meta, Error *error)
+{
+    if (json_get_string(meta, "mixer", &input->form.mixer, error) < 0) {
         return -1;
     }
     input->batch = 1;
     input->form.chunk = 1;
     if (cJSON_HasObjectItem(meta, "chunk") && get_size(meta, "chunk", &input->form.chunk, error) < 0) {
+        return -1;
+    }
+    if (cJSON_HasObjectItem(meta, "window") && get_size(meta, "window", &input->form.window, error) < 0) {
         return -1;
     }
     input->form.objective = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, "objective"));
@@ -107,50 +122,100 @@ static int read_meta(MixerCase *input, bool *forget_gate, const cJSON *json, Err
         get_size(meta, "m", &input->n_slot, error) < 0 || get_size(meta, "d", &input->d_head, error) < 0) {
         return -1;
     }
+    ReferenceNeeds needs = reference_needs(&input->form);
     if (input->n_slot * input->d_head > MAX_STATES / input->length) {
         return error_set(error, "T·m·d is above %d: too large for the reference", MAX_STATES);
     }
-    return json_get_bool(meta, "forget_gate", forget_gate, error);
+    if (needs.square && input->n_slot != input->d_head) {
+        return error_set(error, "mixer %s needs m = d, not m = %zu and d = %zu", input->form.mixer, input->n_slot, input->d_head);
+    }
+    input->shared_norm = needs.norm;
+    return 0;
+}
+
+// One array of a mixer's file; with `state` [N, m, d] of ours, [N, d, m] of the file.
+typedef struct GoldenArray {
+    double **array;
+    const cJSON *object;
+    const char *key;
+    bool wanted, state;
+    size_t n_dims;
+    const size_t *dims;
+} GoldenArray;
+
+// The file's one norm [d], for each of N heads; of a gradient only the first head's place is filled.
+static double *spread_norm(Pool *pool, const double *norm, const MixerCase *input, bool is_gradient)
+{
+    double *out = pool_doubles(pool, input->n_head * input->d_head);
+    for (size_t i = 0; i < input->n_head * input->d_head && (!is_gradient || i < input->d_head); i++) {
+        out[i] = norm[i % input->d_head];
+    }
+    return out;
+}
+
+static int read_arrays(GoldenMixer *golden, Pool *pool, const cJSON *json, const cJSON *inputs, const cJSON *grads, bool forget_gate, Error *error)
+{
+    MixerCase *in = &golden->input;
+    MixerResult *out = &golden->expected;
+    ReferenceNeeds needs = reference_needs(&in->form);
+    const char *start = strcmp(in->form.mixer, "ttt") == 0 ? "W0" : "S0";
+    const size_t slots[3] = {in->n_head, in->length, in->n_slot}, values[3] = {in->n_head, in->length, in->d_head};
+    const GoldenArray arrays[] = {
+        {&in->q, inputs, "q", true, false, 3, slots},
+        {&in->k, inputs, "k", true, false, 3, slots},
+        {&in->v, inputs, "v", true, false, 3, values},
+        {&in->g, inputs, "g", needs.gate, false, 2, slots},
+        {&in->mu, inputs, "mu", forget_gate, false, 2, slots},
+        {&in->alpha, inputs, "alpha", needs.slot_decay, false, 3, slots},
+        {&in->ln_weight, inputs, "ln_w", needs.norm, false, 1, &in->d_head},
+        {&in->ln_bias, inputs, "ln_b", needs.norm, false, 1, &in->d_head},
+        {&in->state0, inputs, start, needs.start, true, 0, NULL},
+        {&in->do_, json, "do", true, false, 3, values},
+        {&in->dstate, json, "dstate", needs.state, true, 0, NULL},
+        {&out->o, json, "o", true, false, 3, values},
+        {&out->state, json, "state", needs.state, true, 0, NULL},
+        {&out->d_q, grads, "q", true, false, 3, slots},
+        {&out->d_k, grads, "k", true, false, 3, slots},
+        {&out->d_v, grads, "v", true, false, 3, values},
+        {&out->d_g, grads, "g", needs.gate, false, 2, slots},
+        {&out->d_mu, grads, "mu", forget_gate, false, 2, slots},
+        {&out->d_alpha, grads, "alpha", needs.slot_decay, false, 3, slots},
+        {&out->d_ln_weight, grads, "ln_w", needs.norm, false, 1, &in->d_head},
+        {&out->d_ln_bias, grads, "ln_b", needs.norm, false, 1, &in->d_head},
+        {&out->d_state0, grads, start, needs.start, true, 0, NULL},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        const GoldenArray *a = &arrays[i];
+        if (a->wanted) {
+            *a->array = a->state ? get_state(pool, a->object, a->key, in, error) : get_array(pool, a->object, a->key, a->n_dims, a->dims, error);
+            if (*a->array == NULL) {
+                return -1;
+            }
+        }
+    }
+    if (needs.norm) {
+        in->ln_weight = spread_norm(pool, in->ln_weight, in, false);
+        in->ln_bias = spread_norm(pool, in->ln_bias, in, false);
+        out->d_ln_weight = spread_norm(pool, out->d_ln_weight, in, true);
+        out->d_ln_bias = spread_norm(pool, out->d_ln_bias, in, true);
+    }
+    return 0;
 }
 
 int golden_read_mixer(GoldenMixer *golden, Pool *pool, const cJSON *json, Error *error)
 {
     bool forget_gate;
     *golden = (GoldenMixer){0};
-    MixerCase *in = &golden->input;
-    MixerResult *out = &golden->expected;
-    if (read_meta(in, &forget_gate, json, error) < 0) {
+    const cJSON *meta = get_object(json, "meta", error);
+    if (meta == NULL || read_meta(&golden->input, meta, error) < 0) {
         return -1;
     }
+    ReferenceNeeds needs = reference_needs(&golden->input.form);
     const cJSON *inputs = get_object(json, "inputs", error), *grads = inputs != NULL ? get_object(json, "grads", error) : NULL;
-    if (grads == NULL) {
+    if (grads == NULL || read_forget_gate(&forget_gate, meta, inputs, &needs, error) < 0) {
         return -1;
     }
-    const size_t slots[3] = {in->n_head, in->length, in->n_slot}, values[3] = {in->n_head, in->length, in->d_head};
-    struct {
-        double **array;
-        const cJSON *object;
-        const char *key;
-        size_t n_dims;
-        const size_t *dims;
-    } wanted[] = {
-        {&in->q, inputs, "q", 3, slots},   {&in->k, inputs, "k", 3, slots},   {&in->v, inputs, "v", 3, values},   {&in->g, inputs, "g", 2, slots},
-        {&out->d_q, grads, "q", 3, slots}, {&out->d_k, grads, "k", 3, slots}, {&out->d_v, grads, "v", 3, values}, {&out->d_g, grads, "g", 2, slots},
-        {&in->do_, json, "do", 3, values}, {&out->o, json, "o", 3, values},
-        {&in->mu, inputs, "mu", 2, slots}, {&out->d_mu, grads, "mu", 2, slots},   // last: only with the forget gate
-    };
-    size_t n_wanted = sizeof wanted / sizeof wanted[0] - (forget_gate ? 0 : 2);
-    for (size_t i = 0; i < n_wanted; i++) {
-        *wanted[i].array = get_array(pool, wanted[i].object, wanted[i].key, wanted[i].n_dims, wanted[i].dims, error);
-        if (*wanted[i].array == NULL) {
-            return -1;
-        }
-    }
-    in->state0 = get_state(pool, inputs, "S0", in, error);
-    in->dstate = in->state0 != NULL ? get_state(pool, json, "dstate", in, error) : NULL;
-    out->state = in->dstate != NULL ? get_state(pool, json, "state", in, error) : NULL;
-    out->d_state0 = out->state != NULL ? get_state(pool, grads, "S0", in, error) : NULL;
-    return out->d_state0 != NULL ? 0 : -1;
+    return read_arrays(golden, pool, json, inputs, grads, forget_gate, error);
 }
 
 // Reads meta.config, which is a config.json without "model_type".

@@ -103,7 +103,7 @@ static ReferenceTensors head_tensors(Pool *pool, const Run *run, size_t layer, s
         mu = pool_doubles(pool, length);
         gather_head(mu, l->mu, b, head, 1, run);
     }
-    return (ReferenceTensors){q, k, v, g, mu, weight(run, layer, "mixer.state0") + head * m * d};
+    return (ReferenceTensors){.q = q, .k = k, .v = v, .g = g, .mu = mu, .state0 = weight(run, layer, "mixer.state0") + head * m * d};
 }
 
 static void mix(const Run *run, size_t layer)
@@ -132,9 +132,14 @@ static void mix_backward(double *const dqkv[3], double *dg, double *dmu, const d
         for (size_t head = 0; head < run->n_head; head++) {
             Pool pool = {0};
             ReferenceTensors in = head_tensors(&pool, run, layer, b, head);
-            ReferenceGradients grad = {pool_doubles(&pool, length * m), pool_doubles(&pool, length * m), pool_doubles(&pool, length * d),
-                                       pool_doubles(&pool, length), dmu != NULL ? pool_doubles(&pool, length) : NULL,
-                                       gradient(run, layer, "mixer.state0") + head * m * d};
+            ReferenceGradients grad = {
+                .q = pool_doubles(&pool, length * m),
+                .k = pool_doubles(&pool, length * m),
+                .v = pool_doubles(&pool, length * d),
+                .g = pool_doubles(&pool, length),
+                .mu = dmu != NULL ? pool_doubles(&pool, length) : NULL,
+                .state0 = gradient(run, layer, "mixer.state0") + head * m * d,
+            };
             double *d_out = pool_doubles(&pool, length * d);
             gather_head(d_out, do_, b, head, d, run);
             reference_mixer_backward(&grad, d_out, NULL, &in, &form, &shape);

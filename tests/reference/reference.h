@@ -79,42 +79,83 @@ double reference_cross_entropy(double *losses, double *dlogits, const double *lo
 void reference_adamw(double *params, double *m, double *v, const double *grad, size_t n, double grad_scale, double lr, double beta1, double beta2, double eps,
                      double decay, double step);
 
-// ---- Mixers (mixer.c) ----
+// ---- Mixers (mixer.c; lattice.c, recurrent.c, attention.c) ----
 
 // Which mixer, in which form. objective, chunk_form and chunk_norm belong to "lattice" and may be NULL elsewhere.
 typedef struct ReferenceForm {
     const char *mixer, *objective;
     size_t chunk;
     const char *chunk_form, *chunk_norm;
+    bool no_projection;      // lattice: writes h itself, keeps the normalisation
+    bool no_normalisation;   // lattice: plain gradient steps from the start state as it is, without projection: with "decode" the delta rule
+    double l1;               // lattice: the state is soft-thresholded by g·l1 before the normalisation; 0 = off
+    size_t window;           // attention: tokens that a token sees, itself included; 0 = all before it
 } ReferenceForm;
 
 ReferenceForm reference_form(const ModelConfig *config);
+
+// What a mixer reads beside q, k and v.
+typedef struct ReferenceNeeds {
+    bool gate;               // g
+    bool forget, no_forget;  // may run with mu; may run without
+    bool slot_decay;         // alpha
+    bool start;              // state0; the others start at zero
+    bool norm;               // ln_weight, ln_bias
+    bool state;              // has an end state
+    bool square;             // m = d
+} ReferenceNeeds;
+
+// Of a supported form.
+ReferenceNeeds reference_needs(const ReferenceForm *form);
 
 // One sequence, one head.
 typedef struct ReferenceMixerShape {
     size_t length, n_slot, d_head;   // T, m, d
 } ReferenceMixerShape;
 
+// What the mixer does not read may be NULL.
 typedef struct ReferenceTensors {
-    const double *q, *k, *v;   // [T, m], [T, m], [T, d]
-    const double *g, *mu;      // [T]; mu NULL: 1 everywhere
-    const double *state0;      // [m, d]; normalised on use
+    const double *q, *k, *v;             // [T, m], [T, m], [T, d]
+    const double *g, *mu;                // [T]; mu NULL: 1 everywhere
+    const double *state0;                // [m, d]; lattice normalises it on use
+    const double *alpha;                 // [T, m] decay of each slot
+    const double *ln_weight, *ln_bias;   // [d]
 } ReferenceTensors;
 
+// As the tensors: NULL exactly where those are.
 typedef struct ReferenceGradients {
-    double *q, *k, *v, *g;
-    double *mu;                // NULL exactly when the forget gate is off
-    double *state0;
+    double *q, *k, *v, *g, *mu, *state0, *alpha, *ln_weight, *ln_bias;
 } ReferenceGradients;
 
-// NULL when the form is built here; else what is missing, e.g. "chunk_form gated with chunk 4", written into `text`.
+// NULL when the form is built here; else what is missing, e.g. "chunk_form swapped", written into `text`.
 const char *reference_mixer_unsupported(const ReferenceForm *form, char text[128]);
 
-// o [T, d] and the state after the last token [m, d] (may be NULL). The form must be supported.
+// o [T, d] and the state after the last token [m, d] (may be NULL; untouched without a state). The form must be supported.
 void reference_mixer_forward(double *o, double *state, const ReferenceTensors *in, const ReferenceForm *form, const ReferenceMixerShape *shape);
 // From do_ [T, d] and dstate [m, d], the gradient into the end state (NULL: zero).
 void reference_mixer_backward(const ReferenceGradients *grad, const double *do_, const double *dstate, const ReferenceTensors *in, const ReferenceForm *form,
                               const ReferenceMixerShape *shape);
+
+// The families behind it, called through it.
+void reference_lattice_forward(double *o, double *state, const ReferenceTensors *in, const ReferenceForm *form, const ReferenceMixerShape *shape);
+void reference_lattice_backward(const ReferenceGradients *grad, const double *do_, const double *dstate, const ReferenceTensors *in, const ReferenceForm *form,
+                                const ReferenceMixerShape *shape);
+void reference_recurrent_forward(double *o, double *state, const ReferenceTensors *in, const ReferenceForm *form, const ReferenceMixerShape *shape);
+void reference_recurrent_backward(const ReferenceGradients *grad, const double *do_, const double *dstate, const ReferenceTensors *in,
+                                  const ReferenceForm *form, const ReferenceMixerShape *shape);
+void reference_attention_forward(double *o, double *state, const ReferenceTensors *in, const ReferenceForm *form, const ReferenceMixerShape *shape);
+void reference_attention_backward(const ReferenceGradients *grad, const double *do_, const double *dstate, const ReferenceTensors *in,
+                                  const ReferenceForm *form, const ReferenceMixerShape *shape);
+
+// What they share (mixer.c).
+// Σ x y over n numbers
+double reference_dot(const double *x, const double *y, size_t n);
+// out [d] = S k: the slots s [m, d] weighted by k [m]
+void reference_read(double *out, const double *s, const double *k, size_t m, size_t d);
+// slots [m, d] = raw with every slot divided by its length, which goes to lengths [m]; slots may be raw. A slot of zeros stays, and passes no gradient.
+void reference_normalise(double *slots, double *lengths, const double *raw, size_t m, size_t d);
+// ds [m, d], the gradient into the normalised slots, becomes that into the raw ones.
+void reference_normalise_backward(double *ds, const double *slots, const double *lengths, size_t m, size_t d);
 
 // ---- The whole model (model.c) ----
 

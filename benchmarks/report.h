@@ -1,0 +1,45 @@
+// What ./bench measures with and reports through: repeated timing, ceilings of this machine, a table or JSON lines.
+#ifndef BENCHMARKS_REPORT_H
+#define BENCHMARKS_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "model/kernels/kernels.h"
+
+// Repetitions of one measurement: median and extremes.
+typedef struct Spread {
+    double median, least, most;
+} Spread;
+
+// Ceilings, measured once a run.
+typedef struct Ceilings {
+    double peak_f32, peak_bf16;   // FLOP/s, all threads
+    double read;                  // bytes/s from memory, all threads
+} Ceilings;
+
+typedef struct Report {
+    bool json;
+    bool header;   // printed already
+} Report;
+
+// One line: value and spread in `unit`; ceiling (0: none) in the same unit; `required` share of the ceiling (0: none). `higher` tells which way is better.
+void report_line(Report *report, const char *name, Spread value, const char *unit, double ceiling, double required);
+
+// Runs `function` once to warm up and `runs` times; seconds of each run.
+Spread time_runs(size_t runs, void (*function)(void *context), void *context);
+
+// amount / seconds for each of the extremes.
+Spread rate_of(Spread seconds, double amount);
+
+// Fills peaks and read bandwidth.
+void measure_ceilings(Ceilings *ceilings, const Kernels *kernels);
+
+// cblas_sgemm of an installed OpenBLAS.
+typedef void LibrarySgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta,
+                          float *c, int ldc);
+
+// NULL when none is installed.
+LibrarySgemm *find_library_sgemm(void);
+
+#endif

@@ -1,0 +1,8 @@
+// Gated linear attention (Yang et al. 2023; mixers.md): S = S diag(alpha) + v kᵀ, o = S q, with a decay for each slot.
+#include "model/mixers/scan.h"
+
+static const ScanRule rule = {
+    .decay = SCAN_SLOTS,
+};
+
+SCAN_MIXER(gla, rule, .slot_decay = true)

@@ -1,0 +1,8 @@
+// Linear attention (Katharopoulos et al. 2020; mixers.md): S = S + v kᵀ, o = S q. The smallest mixer: what a new one of this family needs.
+#include "model/mixers/scan.h"
+
+static const ScanRule rule = {
+    .decay = SCAN_KEEP,
+};
+
+SCAN_MIXER(linear, rule, .gate = false)

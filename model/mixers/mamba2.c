@@ -1,0 +1,8 @@
+// Mamba-2's scalar state-space form (Dao, Gu 2024; mixers.md): S = mu S + g v kᵀ, o = S q; q and k play C and B.
+#include "model/mixers/scan.h"
+
+static const ScanRule rule = {
+    .decay = SCAN_HEAD,
+};
+
+SCAN_MIXER(mamba2, rule, .gate = true, .forget = true)

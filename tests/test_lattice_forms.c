@@ -1,0 +1,71 @@
+// The fast mixer of every form of Lattice, of every instruction set: against the reference, in pieces, with several threads.
+#include "tests/mixer.h"
+
+static MixerCase new_case(size_t batch, size_t n_head, size_t length, size_t n_slot, size_t d_head)
+{
+    return (MixerCase){.form = {.mixer = "lattice", .objective = "decode", .chunk = 1}, .batch = batch, .n_head = n_head, .length = length, .n_slot = n_slot,
+                       .d_head = d_head};
+}
+
+static const size_t form_chunks[] = {1, 2, 7, 32, 50};
+
+// Every objective, form, normalisation, forget gate and ablation in one number below FORM_COUNT; chunk and shape go with it.
+enum { FORM_COUNT = 3 * 2 * 2 * 2 * 4 };
+
+static ReferenceForm numbered_form(size_t i, size_t chunk)
+{
+    static const char *const objectives[] = {"decode", "encode", "similarity"}, *const chunk_forms[] = {"frozen", "gated"}, *const norms[] = {"token", "chunk"};
+    size_t ablation = i % 4;
+    return (ReferenceForm){.mixer = "lattice", .objective = objectives[i / 32], .chunk = chunk, .chunk_form = chunk_forms[i / 16 % 2],
+                           .chunk_norm = norms[i / 8 % 2], .no_projection = ablation == 1, .no_normalisation = ablation == 2,
+                           .l1 = ablation == 3 ? 0.0625 : 0.0};
+}
+
+static bool numbered_forget_gate(size_t i) { return i / 4 % 2 == 1; }
+
+static void test_forms(void **state)
+{
+    (void)state;
+    static const size_t shapes[][5] = {{1, 2, 67, 16, 24}, {2, 1, 63, 33, 5}, {1, 1, 70, 17, 64}, {1, 1, 1, 8, 8}};
+    for (size_t i = 0; i < FORM_COUNT; i++) {
+        for (size_t chunk = i % 3; chunk < 5; chunk += 3) {
+            const size_t *s = shapes[(i / 3 + chunk) % 4];
+            Pool pool = {0};
+            Rng rng;
+            rng_seed(&rng, i, chunk);
+            MixerCase c = new_case(s[0], s[1], s[2], s[3], s[4]);
+            c.form = numbered_form(i, form_chunks[chunk]);
+            c.fast = "lattice_forms";
+            mixer_case_fill(&c, &pool, &rng, numbered_forget_gate(i), -3.0, 1.0);
+            check_against_reference(&c, "forms");
+            pool_free(&pool);
+        }
+    }
+}
+
+static void test_form_cuts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FORM_COUNT; i++) {
+        Pool pool = {0};
+        Rng rng;
+        rng_seed(&rng, 31, i);
+        MixerCase c = new_case(2, 1, 55, 5 + i % 13, i % 2 == 0 ? 64 : 20);
+        c.form = numbered_form(i, form_chunks[i % 5]);
+        c.fast = "lattice_forms";
+        mixer_case_fill(&c, &pool, &rng, numbered_forget_gate(i), -2.0, 1.0);
+        for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
+            check_cuts(&c, *kernels, c.form.chunk > 1);
+        }
+        if (i % 16 < 1) {
+            check_same_for_threads(&c);
+        }
+        pool_free(&pool);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_form_cuts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
