@@ -162,7 +162,7 @@ static Seen seen_keys(size_t t, size_t block, size_t window)
 // Which lanes of the vector that starts at key i are seen.
 INLINE vint seen_lanes(Seen seen, size_t i)
 {
-    vint lane;
+    vint lane = {0};
     for (int32_t l = 0; l < VECTOR_FLOATS; l++) {
         lane[l] = l;
     }
