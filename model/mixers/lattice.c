@@ -10,88 +10,16 @@
 // from it (GROUP states of a head stay in the L2 cache) and walks the group back. Sequences and heads are independent: threads share them out.
 #include <math.h>
 
-#include "model/kernels/simd.h"
 #include "model/mixers/mixer.h"
+#include "model/mixers/slots.h"
 
 // Tokens between kept states, and between exact renormalisations of the slots by absolute position, so that rounding cannot add up.
 #define GROUP 32
-
-// Columns held in registers at once.
-#define COLUMNS 4
 
 // The formula for n² holds for slots of length exactly 1. Where it loses digits the norm is taken from the vector itself: below this share of
 // n² / (a² ‖h‖²) by cancellation, and above this alpha² because an error in the slot's length would grow with every such token.
 #define CANCELLED 0.05f
 #define STRETCHED 1.5f
-
-#define INLINE static inline __attribute__((always_inline))
-
-#if VECTOR_FLOATS == 16
-#define EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#elif VECTOR_FLOATS == 8
-#define EVENS 0, 2, 4, 6, 8, 10, 12, 14
-#define ODDS 1, 3, 5, 7, 9, 11, 13, 15
-#else
-#define EVENS 0, 2, 4, 6
-#define ODDS 1, 3, 5, 7
-#endif
-
-// Element i of the result is the sum of all elements of v[i].
-INLINE vfloat sum_each(vfloat v[VECTOR_FLOATS])
-{
-    for (size_t count = VECTOR_FLOATS; count > 1; count /= 2) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < count / 2; i++) {
-            v[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], EVENS) + __builtin_shufflevector(v[2 * i], v[2 * i + 1], ODDS);
-        }
-    }
-    return v[0];
-}
-
-INLINE size_t rest_of(size_t n, size_t begin) { return n > begin ? n - begin : 0; }
-
-// out_i = s_i · x for every slot; s [m, d], x [d].
-INLINE void slot_dots(float *out, const float *s, const float *x, size_t m, size_t d)
-{
-    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat dots[VECTOR_FLOATS];
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            dots[l] = (vfloat){0};
-            for (size_t j = 0; j < d && i0 + l < m; j += VECTOR_FLOATS) {
-                dots[l] += v_load_n(s + (i0 + l) * d + j, d - j) * v_load_n(x + j, d - j);
-            }
-        }
-        v_store_n(out + i0, sum_each(dots), m - i0);
-    }
-}
-
-// out [d] = Σ_i w_i s_i.
-INLINE void slot_sum(float *out, const float *s, const float *w, size_t m, size_t d)
-{
-    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
-        vfloat sum[COLUMNS] = {{0}};
-        for (size_t i = 0; i < m; i++) {
-            for (size_t c = 0; c < COLUMNS; c++) {
-                size_t j = j0 + c * VECTOR_FLOATS;
-                sum[c] += v_set(w[i]) * v_load_n(s + i * d + j, rest_of(d, j));
-            }
-        }
-        for (size_t c = 0; c < COLUMNS; c++) {
-            size_t j = j0 + c * VECTOR_FLOATS;
-            v_store_n(out + j, sum[c], rest_of(d, j));
-        }
-    }
-}
-
-INLINE float dot(const float *x, const float *y, size_t d)
-{
-    vfloat sum = {0};
-    for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
-        sum += v_load_n(x + j, d - j) * v_load_n(y + j, d - j);
-    }
-    return v_sum(sum);
-}
 
 // s_i = alpha_i s_i + beta_i h; then o = Σ q_i s_i (o not NULL) and p = Σ k_next_i s_i (k_next not NULL). to [m, d] may be s.
 INLINE void update_slots(float *to, float *o, float *p, const float *s, const float *alpha, const float *beta, const float *h, const float *q,
@@ -124,18 +52,6 @@ INLINE void update_slots(float *to, float *o, float *p, const float *s, const fl
             if (k_next != NULL) {
                 v_store_n(p + j, ps[c], rest_of(d, j));
             }
-        }
-    }
-}
-
-// Divides every slot by its norm. A slot of zeros (a learned start may pass through it) stays zero.
-static void normalise_slots(float *s, size_t m, size_t d)
-{
-    for (size_t i = 0; i < m; i++) {
-        float square = dot(s + i * d, s + i * d, d);
-        vfloat scale = v_set(square > 0.0f ? 1.0f / sqrtf(square) : 0.0f);
-        for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
-            v_store_n(s + i * d + j, v_load_n(s + i * d + j, d - j) * scale, d - j);
         }
     }
 }
@@ -233,7 +149,7 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, const He
     for (size_t t = 0; t < length; t++) {
         const float *k = head->k + t * head->row;
         if ((position + t) % GROUP == 0) {
-            normalise_slots(s, m, d);
+            slots_normalise(s, m, d);
             have_product = false;
         }
         if (kept != NULL && t % GROUP == 0) {
@@ -282,7 +198,7 @@ static size_t scratch_floats(const MixerShape *shape, bool backward)
 static void state_init(float *state, const float *state0, const MixerShape *shape)
 {
     memcpy(state, state0, shape->n_head * head_floats(shape) * sizeof(float));
-    normalise_slots(state, shape->n_head * shape->n_slot, shape->d_head);
+    slots_normalise(state, shape->n_head * shape->n_slot, shape->d_head);
 }
 
 static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
@@ -295,7 +211,7 @@ static void forward(float *o, float *saved, float *scratch, float *states, size_
         float *s = states == NULL ? scratch + task * size : states + b * state_stride + h * size;
         if (states == NULL) {
             memcpy(s, in->state0 + h * size, size * sizeof(float));
-            normalise_slots(s, head.m, head.d);
+            slots_normalise(s, head.m, head.d);
         }
         forward_any(o + b * shape->length * width + h * head.d, width, saved == NULL ? NULL : saved + task * group_count(shape) * size, s, &head,
                     shape->position, shape->length);
