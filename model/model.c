@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "model/block.h"
 #include "model/workspace.h"
 
@@ -24,9 +25,10 @@ int model_create(Model *model, const ModelConfig *config, const Kernels *kernels
     model->params = calloc(model->table.total, sizeof(float));
     model->blocks = calloc((size_t)config->n_layer, sizeof *model->blocks);
     if (model->params == NULL || model->blocks == NULL) {
-        double gigabytes = (double)model->table.total * sizeof(float) / 1e9;
+        char size[32];
+        format_bytes(size, (double)model->table.total * sizeof(float));
         model_free(model);
-        return error_set(error, "no memory for the model's parameters (%.1f GB): choose a smaller preset or smaller sizes", gigabytes);
+        return error_set(error, "no memory for the model's parameters (%s): choose a smaller preset or smaller sizes", size);
     }
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
         model->blocks[layer] = block_offsets(&model->table, &model->state, config, layer);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
+
 // Floats of logits held at once: enough rows for the matrix product to run at speed, whatever the vocabulary.
 #define LOGIT_FLOATS ((size_t)1 << 24)
 #define LOGIT_ROWS_MIN 64
@@ -124,7 +126,9 @@ Workspace *workspace_create(const Model *model, size_t batch, size_t length, boo
     }
     if (w == NULL || w->blocks == NULL || w->memory == NULL) {
         workspace_free(w);
-        error_set(error, "no memory for a workspace of %zu sequences of %zu tokens (%.1f GB): lower the batch or the length", batch, length, (double)bytes / 1e9);
+        char size[32];
+        error_set(error, "no memory for a workspace of %zu sequences of %zu tokens (%s): lower the batch or the length", batch, length,
+                  format_bytes(size, (double)bytes));
         return NULL;
     }
     Planner planner = {.memory = w->memory};
