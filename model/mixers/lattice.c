@@ -34,13 +34,13 @@ INLINE void update_slots(float *to, float *o, float *p, const float *s, const fl
         for (size_t i = 0; i < m; i++) {
             for (size_t c = 0; c < COLUMNS; c++) {
                 size_t j = j0 + c * VECTOR_FLOATS;
-                vfloat slot = v_set(alpha[i]) * v_load_n(s + i * d + j, rest_of(d, j)) + v_set(beta[i]) * hs[c];
+                vfloat slot = v_fma(v_set(alpha[i]), v_load_n(s + i * d + j, rest_of(d, j)), v_set(beta[i]) * hs[c]);
                 v_store_n(to + i * d + j, slot, rest_of(d, j));
                 if (o != NULL) {
-                    os[c] += v_set(q[i]) * slot;
+                    os[c] = v_fma(v_set(q[i]), slot, os[c]);
                 }
                 if (k_next != NULL) {
-                    ps[c] += v_set(k_next[i]) * slot;
+                    ps[c] = v_fma(v_set(k_next[i]), slot, ps[c]);
                 }
             }
         }
