@@ -6,6 +6,7 @@
 
 #define MAX_WIDTH 16        // config_validate bounds conv_width,
 #define MAX_HEAD 1024       // d_head and n_slot by these
+#define ROWS_AHEAD 8        // that the sums over rows ask for
 
 // Inlined where head size and width are constants (HEAD_CASES), so that the usual shape has no borders and no loops over taps.
 #define INLINE static inline __attribute__((always_inline))
@@ -192,6 +193,10 @@ INLINE void weight_backward(float *dweight, float *dbias, const float *dpre, con
         }
         for (size_t t = b * s->length; t < (b + 1) * s->length; t++) {
             vfloat d = v_load_n(dpre + t * channels + c, rest);
+            // Rows lie too far apart for the processor to guess the next.
+            size_t ahead = t + ROWS_AHEAD < (b + 1) * s->length ? t + ROWS_AHEAD : t;
+            __builtin_prefetch(dpre + ahead * channels + c);
+            __builtin_prefetch(proj + ahead * s->proj_stride + c);
             bias += d;
             for (size_t i = 0; i + 1 < width; i++) {
                 row[i] = row[i + 1];

@@ -1,18 +1,17 @@
 // Matrix products: blocked, packed, one register tile of TILE_ROWS × TILE_COLS at a time; in f32, or with factors rounded to bf16 and f32 sums.
 //
-// Depth is cut into blocks, columns into blocks of COL_BLOCK; such a block of b is packed once by all threads into panels of TILE_COLS
-// columns. Each thread then packs blocks of a into panels of TILE_ROWS rows and runs the register tiles. Threads share out tiles of c only, and every tile
-// adds its depth blocks in order: the bits do not depend on the threads. The packed blocks live on the stack, so a product needs no memory and cannot fail.
+// Depth is cut into blocks. A block of b is packed once by all threads; each thread then packs blocks of rows of a and runs the register tiles over all
+// panels of b. A tile makes 28 multiply-adds for three lines that it loads, so that panels may stream from L2 and b's from the cache behind it. Threads share
+// out tiles of c only, and every tile adds its depth blocks in order: the bits do not depend on the threads.
 //
-// A panel is a row of 32-bit words for each unit of depth: one f32, or two bf16 that one instruction multiplies (AVX512-BF16). Processors without that
-// instruction round to bf16 when they pack and multiply in f32: the same numbers up to the order of sums, at f32's speed.
+// Processors that cannot multiply bf16 round when they pack and multiply in f32: the same numbers up to the order of sums, at f32's speed.
+#include <stdlib.h>
+
 #include "model/kernels/functions.h"
+#include "model/kernels/pack.h"
 
 #ifdef _OPENMP
 #include <omp.h>
-#endif
-#ifdef __AVX512BF16__
-#include <immintrin.h>
 #endif
 
 #if VECTOR_FLOATS == 16
@@ -21,79 +20,16 @@
 #define TILE_ROWS 6
 #endif
 #define TILE_COLS (2 * VECTOR_FLOATS)
-#define UNIT_BLOCK 384
-#define COL_BLOCK 768
-#define ROW_BLOCK (TILE_ROWS * 8)
+#define A_STRIDE PANEL_STRIDE(TILE_ROWS)
+#define UNIT_BLOCK 768
+#define ROW_TILES 4
+#define ROW_BLOCK (TILE_ROWS * ROW_TILES)
+
+// Words of b packed at once: at most, and as many as the stack has room for.
+#define PANEL_WORDS ((size_t)4 << 20)
+#define NEAR_WORDS ((size_t)32 << 10)
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-
-typedef float quad __attribute__((vector_size(16)));
-typedef float quad_u __attribute__((vector_size(16), aligned(4), may_alias));
-typedef uint32_t quad_bits __attribute__((vector_size(16)));
-
-static inline quad quad_load(const float *p) { return *(const quad_u *)p; }
-
-// Four rows of four: dst[j·dst_stride + i] = rows[i][j].
-static inline void transpose_quad(float *dst, size_t dst_stride, const quad rows[4])
-{
-    quad lo01 = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5), hi01 = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
-    quad lo23 = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5), hi23 = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
-    *(quad_u *)(dst) = __builtin_shufflevector(lo01, lo23, 0, 1, 4, 5);
-    *(quad_u *)(dst + dst_stride) = __builtin_shufflevector(lo01, lo23, 2, 3, 6, 7);
-    *(quad_u *)(dst + 2 * dst_stride) = __builtin_shufflevector(hi01, hi23, 0, 1, 4, 5);
-    *(quad_u *)(dst + 3 * dst_stride) = __builtin_shufflevector(hi01, hi23, 2, 3, 6, 7);
-}
-
-// Packing: `lanes` lanes (rows of a, columns of b) of `depth` elements src[i·lane + p·step], one of the strides being 1, into panels of `width` lanes;
-// lanes behind the last are zeros. The panels follow each other, [units][width] words each.
-typedef void PackFunction(float *dst, size_t width, const float *src, size_t lane, size_t step, size_t lanes, size_t depth);
-
-static inline __attribute__((always_inline)) void pack_f32_panels(float *dst, size_t width, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)
-{
-    size_t full = lanes / width * width;
-    if (full < lanes) {
-        memset(dst + full * depth, 0, width * depth * sizeof(float));
-    }
-    if (lane == 1) {
-        for (size_t p = 0; p < depth; p++) {
-            for (size_t i = 0; i < full; i += width) {
-                memcpy(dst + i * depth + p * width, src + p * step + i, width * sizeof(float));
-            }
-            memcpy(dst + full * depth + p * width, src + p * step + full, (lanes - full) * sizeof(float));
-        }
-        return;
-    }
-    for (size_t i = 0; i < lanes; i++) {
-        float *panel = dst + i / width * width * depth + i % width;
-        const float *row = src + i * lane;
-        size_t p = 0;
-        if (i % width + 4 <= width && i + 4 <= lanes && step == 1) {
-            for (; p + 4 <= depth; p += 4) {
-                quad rows[4] = {quad_load(row + p), quad_load(row + lane + p), quad_load(row + 2 * lane + p), quad_load(row + 3 * lane + p)};
-                transpose_quad(panel + p * width, width, rows);
-            }
-            for (; p < depth; p++) {
-                for (size_t j = 0; j < 4; j++) {
-                    panel[p * width + j] = row[j * lane + p];
-                }
-            }
-            i += 3;
-            continue;
-        }
-        for (; p < depth; p++) {
-            panel[p * width] = row[p * step];
-        }
-    }
-}
-
-static void pack_f32(float *dst, size_t width, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)
-{
-    if (width == TILE_ROWS) {   // constants let the copies become vector moves
-        pack_f32_panels(dst, TILE_ROWS, src, lane, step, lanes, depth);
-    } else {
-        pack_f32_panels(dst, TILE_COLS, src, lane, step, lanes, depth);
-    }
-}
 
 // One register tile: c [TILE_ROWS, TILE_COLS] set to, or added, a·b over `units` of depth.
 typedef void TileFunction(float *c, size_t ldc, const float *a, const float *b, size_t units, bool accumulate);
@@ -101,6 +37,7 @@ typedef void TileFunction(float *c, size_t ldc, const float *a, const float *b, 
 // The end of a tile: its sums go to c.
 static inline __attribute__((always_inline)) void store_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2], bool accumulate)
 {
+#pragma GCC unroll 14
     for (size_t i = 0; i < TILE_ROWS; i++) {
         float *row = c + i * ldc;
         v_store(row, accumulate ? v_load(row) + sum[i][0] : sum[i][0]);
@@ -111,6 +48,7 @@ static inline __attribute__((always_inline)) void store_tile(float *c, size_t ld
 // The start of a tile: zeros, and c, which is far away in memory and needed last, on its way while the sums are made.
 static inline __attribute__((always_inline)) void start_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2])
 {
+#pragma GCC unroll 14
     for (size_t i = 0; i < TILE_ROWS; i++) {
         sum[i][0] = sum[i][1] = (vfloat){0};
         __builtin_prefetch(c + i * ldc, 1);
@@ -126,7 +64,7 @@ static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_
         vfloat b0 = v_load(b + p * TILE_COLS), b1 = v_load(b + p * TILE_COLS + VECTOR_FLOATS);
 #pragma GCC unroll 14
         for (size_t i = 0; i < TILE_ROWS; i++) {
-            vfloat ai = v_set(a[p * TILE_ROWS + i]);
+            vfloat ai = v_set(a[p * A_STRIDE + i]);
             sum[i][0] += ai * b0;
             sum[i][1] += ai * b1;
         }
@@ -135,85 +73,6 @@ static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_
 }
 
 #ifdef __AVX512BF16__
-// f32 → bf16 in the high half of a word, rounded to nearest even; a NaN stays one.
-#define ROUND_BF16(bits, is_nan)                                                                 \
-    ((((bits) + 0x7fff + (((bits) >> 16) & 1)) & ~(is_nan)) | (((bits) | 0x400000) & (is_nan)))
-
-static inline quad_bits quad_round(quad x)
-{
-    quad_bits bits = (quad_bits)x, is_nan = (quad_bits)(x != x);
-    return ROUND_BF16(bits, is_nan);
-}
-
-// Eight floats in a row → four words of two bf16, the earlier one in the low half.
-static inline quad quad_pairs(const float *p)
-{
-    quad_bits lo = quad_round(quad_load(p)), hi = quad_round(quad_load(p + 4));
-    quad_bits even = __builtin_shufflevector(lo, hi, 0, 2, 4, 6), odd = __builtin_shufflevector(lo, hi, 1, 3, 5, 7);
-    return (quad)((even >> 16) | (odd & 0xffff0000u));
-}
-
-static inline float scalar_pair(float first, float second)
-{
-    quad_bits bits = quad_round((quad){first, second, 0.0f, 0.0f});
-    uint32_t pair = (bits[0] >> 16) | (bits[1] & 0xffff0000u);
-    float word;
-    memcpy(&word, &pair, sizeof word);
-    return word;
-}
-
-static inline __attribute__((always_inline)) void pack_bf16_panels(float *dst, size_t width, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)
-{
-    size_t units = (depth + 1) / 2, full = lanes / width * width;
-    if (full < lanes) {
-        memset(dst + full * units, 0, width * units * sizeof(float));
-    }
-    if (lane == 1) {
-        typedef uint32_t words __attribute__((vector_size(VECTOR_FLOATS * 4)));
-        float row[COL_BLOCK];
-        for (size_t u = 0; u < units; u++) {
-            const float *first = src + 2 * u * step, *second = 2 * u + 1 < depth ? first + step : NULL;
-            for (size_t i = 0; i < lanes; i += VECTOR_FLOATS) {
-                vfloat x = v_load_n(first + i, lanes - i), y = second == NULL ? (vfloat){0} : v_load_n(second + i, lanes - i);
-                words xb = (words)x, yb = (words)y, xn = (words)(x != x), yn = (words)(y != y);
-                v_store_n(row + i, (vfloat)((ROUND_BF16(xb, xn) >> 16) | (ROUND_BF16(yb, yn) & 0xffff0000u)), lanes - i);
-            }
-            for (size_t i = 0; i < full; i += width) {
-                memcpy(dst + i * units + u * width, row + i, width * sizeof(float));
-            }
-            memcpy(dst + full * units + u * width, row + full, (lanes - full) * sizeof(float));
-        }
-        return;
-    }
-    for (size_t i = 0; i < lanes; i++) {
-        float *panel = dst + i / width * width * units + i % width;
-        const float *row = src + i * lane;
-        size_t u = 0;
-        bool four = i % width + 4 <= width && i + 4 <= lanes && step == 1;
-        for (; four && 2 * u + 8 <= depth; u += 4) {
-            const float *at = row + 2 * u;
-            quad rows[4] = {quad_pairs(at), quad_pairs(at + lane), quad_pairs(at + 2 * lane), quad_pairs(at + 3 * lane)};
-            transpose_quad(panel + u * width, width, rows);
-        }
-        for (; u < units; u++) {
-            for (size_t j = 0; j < (four ? 4 : 1); j++) {
-                const float *at = row + j * lane + 2 * u * step;
-                panel[u * width + j] = scalar_pair(at[0], 2 * u + 1 < depth ? at[step] : 0.0f);
-            }
-        }
-        i += four ? 3 : 0;
-    }
-}
-
-static void pack_bf16(float *dst, size_t width, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)
-{
-    if (width == TILE_ROWS) {
-        pack_bf16_panels(dst, TILE_ROWS, src, lane, step, lanes, depth);
-    } else {
-        pack_bf16_panels(dst, TILE_COLS, src, lane, step, lanes, depth);
-    }
-}
-
 static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size_t units, bool accumulate)
 {
     vfloat sum[TILE_ROWS][2];
@@ -223,7 +82,7 @@ static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size
 #pragma GCC unroll 14
         for (size_t i = 0; i < TILE_ROWS; i++) {
             int32_t pair;
-            memcpy(&pair, a + p * TILE_ROWS + i, sizeof pair);
+            memcpy(&pair, a + p * A_STRIDE + i, sizeof pair);
             __m512bh ai = (__m512bh)_mm512_set1_epi32(pair);
             sum[i][0] = (vfloat)_mm512_dpbf16_ps((__m512)sum[i][0], ai, b0);
             sum[i][1] = (vfloat)_mm512_dpbf16_ps((__m512)sum[i][1], ai, b1);
@@ -231,29 +90,33 @@ static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size
     }
     store_tile(c, ldc, sum, accumulate);
 }
-#else
-static void pack_bf16(float *dst, size_t width, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)
-{
-    pack_f32(dst, width, src, lane, step, lanes, depth);
-    size_t words = (lanes + width - 1) / width * width * depth;
-    for (size_t i = 0; i < words; i++) {
-        dst[i] = round_to_bf16(dst[i]);
-    }
-}
 #endif
 
-// How a product multiplies.
+// How a product multiplies. pack_a makes panels of TILE_ROWS lanes, pack_b of TILE_COLS.
+typedef void PackFunction(float *dst, const float *src, size_t lane, size_t step, size_t lanes, size_t depth);
+
 typedef struct TileKind {
     size_t per_unit;   // elements of depth in a word
-    PackFunction *pack;
+    PackFunction *pack_a, *pack_b;
     TileFunction *tile;
 } TileKind;
 
-static const TileKind kind_f32 = {1, pack_f32, tile_f32};
+#define PACK_FUNCTION(NAME, KIND, WIDTH)                                                                   \
+    static void NAME(float *dst, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)  \
+    {                                                                                                      \
+        pack_panels(KIND, dst, WIDTH, src, lane, step, lanes, depth);                                      \
+    }
+PACK_FUNCTION(pack_a_f32, WORD_F32, TILE_ROWS)
+PACK_FUNCTION(pack_b_f32, WORD_F32, TILE_COLS)
+static const TileKind kind_f32 = {1, pack_a_f32, pack_b_f32, tile_f32};
 #ifdef __AVX512BF16__
-static const TileKind kind_bf16 = {2, pack_bf16, tile_bf16};
+PACK_FUNCTION(pack_a_bf16, WORD_PAIR, TILE_ROWS)
+PACK_FUNCTION(pack_b_bf16, WORD_PAIR, TILE_COLS)
+static const TileKind kind_bf16 = {2, pack_a_bf16, pack_b_bf16, tile_bf16};
 #else
-static const TileKind kind_bf16 = {1, pack_bf16, tile_f32};
+PACK_FUNCTION(pack_a_bf16, WORD_ROUNDED, TILE_ROWS)
+PACK_FUNCTION(pack_b_bf16, WORD_ROUNDED, TILE_COLS)
+static const TileKind kind_bf16 = {1, pack_a_bf16, pack_b_bf16, tile_f32};
 #endif
 
 // A tile at the border of c: computed aside, the part that exists is copied.
@@ -268,28 +131,27 @@ static void tile_border(const TileKind *kind, float *c, size_t ldc, const float 
     }
 }
 
-// c [rows, cols] from a block of a (packed here) and panels of b; rows ≤ ROW_BLOCK.
+// c [rows, cols] from a block of a (packed here) and panels of b; rows ≤ ROW_BLOCK, depth ≤ UNIT_BLOCK words.
 static void block_product(const TileKind *kind, float *c, size_t ldc, const float *a, size_t a_row, size_t a_col, const float *panels, size_t rows,
                           size_t cols, size_t depth, bool accumulate)
 {
-    float packed[ROW_BLOCK * UNIT_BLOCK] __attribute__((aligned(64)));
+    float packed[ROW_TILES * A_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
     size_t units = (depth + kind->per_unit - 1) / kind->per_unit;
-    kind->pack(packed, TILE_ROWS, a, a_row, a_col, rows, depth);
+    kind->pack_a(packed, a, a_row, a_col, rows, depth);
     for (size_t j = 0; j < cols; j += TILE_COLS) {
         const float *panel = panels + j * units;
         for (size_t i = 0; i < rows; i += TILE_ROWS) {
             if (rows - i >= TILE_ROWS && cols - j >= TILE_COLS) {
-                kind->tile(c + i * ldc + j, ldc, packed + i * units, panel, units, accumulate);
+                kind->tile(c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, accumulate);
             } else {
-                tile_border(kind, c + i * ldc + j, ldc, packed + i * units, panel, units, accumulate, min_size(TILE_ROWS, rows - i),
+                tile_border(kind, c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, accumulate, min_size(TILE_ROWS, rows - i),
                             min_size(TILE_COLS, cols - j));
             }
         }
     }
 }
 
-// The size of a block when n is cut into as few as possible of at most `most`, all alike and a multiple of `unit`: a narrow last block of columns would
-// pack a again for a few columns.
+// The size of a block when n is cut into as few as possible of at most `most`, all alike and a multiple of `unit`.
 static size_t even_block(size_t n, size_t most, size_t unit)
 {
     size_t count = n == 0 ? 1 : (n + most - 1) / most;
@@ -321,9 +183,31 @@ static TaskGrid task_grid(size_t rows)
     return (TaskGrid){tiles, blocks, (4 * threads + blocks - 1) / blocks};
 }
 
+// Panels of b that a thread packs in one go: of columns that lie side by side it reads whole lines.
+#define PACK_PANELS 4
+
+// Where b is packed. Without memory for the whole the columns go in smaller blocks, which changes no sum.
+typedef struct PanelMemory {
+    float *words, *owned;
+    size_t columns;   // of a block
+} PanelMemory;
+
+static PanelMemory panel_memory(float near[NEAR_WORDS], size_t cols, size_t units)
+{
+    size_t columns = even_block(cols, PANEL_WORDS / units / TILE_COLS * TILE_COLS, TILE_COLS);
+    if (columns * units <= NEAR_WORDS) {
+        return (PanelMemory){near, NULL, columns};
+    }
+    float *owned = aligned_alloc(64, (columns * units * sizeof(float) + 63) / 64 * 64);
+    if (owned == NULL) {
+        return (PanelMemory){near, NULL, NEAR_WORDS / units / TILE_COLS * TILE_COLS};
+    }
+    return (PanelMemory){owned, owned, columns};
+}
+
 static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
 {
-    float panels[UNIT_BLOCK * COL_BLOCK] __attribute__((aligned(64)));
+    float near[NEAR_WORDS] __attribute__((aligned(64)));
     if (rows == 0 || cols == 0) {
         return;
     }
@@ -332,19 +216,24 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
             memset(c + i * ldc, 0, cols * sizeof(float));
         }
     }
+    if (depth == 0) {
+        return;
+    }
     TaskGrid grid = task_grid(rows);
-    size_t col_block = even_block(cols, COL_BLOCK, TILE_COLS), depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, 8);
+    size_t depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, kind->per_unit);
+    PanelMemory memory = panel_memory(near, cols, depth_block / kind->per_unit);
+    float *panels = memory.words;
 #pragma omp parallel if (rows * cols * depth > PARALLEL_WORK)
-    for (size_t j0 = 0; j0 < cols; j0 += col_block) {
-        size_t block_cols = min_size(col_block, cols - j0);
+    for (size_t j0 = 0; j0 < cols; j0 += memory.columns) {
+        size_t block_cols = min_size(memory.columns, cols - j0);
         size_t n_panels = (block_cols + TILE_COLS - 1) / TILE_COLS;
         size_t group_panels = (n_panels + grid.groups - 1) / grid.groups, n_groups = (n_panels + group_panels - 1) / group_panels;
         for (size_t p0 = 0; p0 < depth; p0 += depth_block) {
             size_t block_depth = min_size(depth_block, depth - p0), units = (block_depth + kind->per_unit - 1) / kind->per_unit;
 #pragma omp for schedule(static)
-            for (size_t panel = 0; panel < n_panels; panel++) {
+            for (size_t panel = 0; panel < n_panels; panel += PACK_PANELS) {
                 size_t j = panel * TILE_COLS;
-                kind->pack(panels + j * units, TILE_COLS, b.data + p0 * b.row + (j0 + j) * b.col, b.col, b.row, min_size(TILE_COLS, block_cols - j), block_depth);
+                kind->pack_b(panels + j * units, b.data + p0 * b.row + (j0 + j) * b.col, b.col, b.row, min_size(PACK_PANELS * TILE_COLS, block_cols - j), block_depth);
             }
 #pragma omp for schedule(dynamic)
             for (size_t task = 0; task < grid.row_blocks * n_groups; task++) {
@@ -355,6 +244,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
             }
         }
     }
+    free(memory.owned);
 }
 
 void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)

@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #define ISA_JOIN2(a, b) a##_##b
 #define ISA_JOIN(a, b) ISA_JOIN2(a, b)
 #define ISA_NAME(function) ISA_JOIN(function, ISA)
@@ -29,19 +33,32 @@ static inline vfloat v_load(const float *p) { return *(const vfloat_u *)p; }
 static inline void v_store(float *p, vfloat v) { *(vfloat_u *)p = v; }
 static inline vfloat v_set(float x) { return x - (vfloat){0}; }   // x − 0 keeps the sign of zero and NaN
 
-// The first min(n, VECTOR_FLOATS) elements; zeros behind them. A loop over a row steps by VECTOR_FLOATS and passes what is left of the row.
+#if VECTOR_FLOATS == 8
+// A mask of the first n < VECTOR_FLOATS elements.
+static inline __m256i v_first(size_t n)
+{
+    static const int32_t ones_then_zeros[2 * VECTOR_FLOATS] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ones_then_zeros + VECTOR_FLOATS - n));
+}
+#endif
+
+// The first min(n, VECTOR_FLOATS) elements; zeros behind them, which are not read. A loop over a row steps by VECTOR_FLOATS and passes what is left of it.
 static inline vfloat v_load_n(const float *p, size_t n)
 {
     if (n >= VECTOR_FLOATS) {
         return v_load(p);
     }
+#if VECTOR_FLOATS == 16
+    return (vfloat)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1u), p);
+#elif VECTOR_FLOATS == 8
+    return (vfloat)_mm256_maskload_ps(p, v_first(n));
+#else
     float x[VECTOR_FLOATS] = {0};
     for (size_t i = 0; i < n; i++) {
         x[i] = p[i];
     }
-    vfloat v;
-    memcpy(&v, x, sizeof v);
-    return v;
+    return v_load(x);
+#endif
 }
 
 static inline void v_store_n(float *p, vfloat v, size_t n)
@@ -50,22 +67,15 @@ static inline void v_store_n(float *p, vfloat v, size_t n)
         v_store(p, v);
         return;
     }
-    float x[VECTOR_FLOATS];
-    memcpy(x, &v, sizeof v);
+#if VECTOR_FLOATS == 16
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1u), (__m512)v);
+#elif VECTOR_FLOATS == 8
+    _mm256_maskstore_ps(p, v_first(n), (__m256)v);
+#else
     for (size_t i = 0; i < n; i++) {
-        p[i] = x[i];
+        p[i] = v[i];
     }
-}
-
-// x rounded to the nearest bf16 (ties to even), as f32; a NaN stays one.
-static inline float round_to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = x != x ? bits | 0x400000u : (bits + 0x7fffu + ((bits >> 16) & 1u));
-    bits &= 0xffff0000u;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+#endif
 }
 
 // Sum of all elements, as a fixed tree.
