@@ -24,6 +24,13 @@
 #define VECTOR_FLOATS 4
 #endif
 
+// What the lists of shuffles hold behind their eighth entry.
+#if VECTOR_FLOATS == 16
+#define FILL(...) , __VA_ARGS__
+#else
+#define FILL(...)
+#endif
+
 typedef float vfloat __attribute__((vector_size(VECTOR_FLOATS * 4)));
 typedef int32_t vint __attribute__((vector_size(VECTOR_FLOATS * 4)));
 // The same without alignment, for loads and stores.
@@ -78,28 +85,38 @@ static inline void v_store_n(float *p, vfloat v, size_t n)
 #endif
 }
 
-// Sum of all elements, as a fixed tree.
+// Sum of all elements, as a fixed tree: the upper half is added to the lower one, and so on.
 static inline float v_sum(vfloat v)
 {
-    float x[VECTOR_FLOATS];
-    memcpy(x, &v, sizeof x);
-    for (size_t half = VECTOR_FLOATS / 2; half > 0; half /= 2) {
-        for (size_t i = 0; i < half; i++) {
-            x[i] += x[i + half];
-        }
-    }
-    return x[0];
+#if VECTOR_FLOATS >= 16
+    v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
+#if VECTOR_FLOATS >= 8
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7 FILL(4, 5, 6, 7, 4, 5, 6, 7));
+    v += __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3 FILL(2, 3, 2, 3, 2, 3, 2, 3));
+    v += __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1 FILL(1, 1, 1, 1, 1, 1, 1, 1));
+#else
+    v += __builtin_shufflevector(v, v, 2, 3, 2, 3);
+    v += __builtin_shufflevector(v, v, 1, 1, 1, 1);
+#endif
+    return v[0];
 }
 
 static inline vfloat v_select(vint mask, vfloat yes, vfloat no) { return (vfloat)(((vint)yes & mask) | ((vint)no & ~mask)); }
 // Whether any element of a mask is set.
 static inline int v_any(vint mask)
 {
+#if VECTOR_FLOATS == 16
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif VECTOR_FLOATS == 8
+    return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#else
     int32_t any = 0;
     for (size_t i = 0; i < VECTOR_FLOATS; i++) {
         any |= mask[i];
     }
     return any != 0;
+#endif
 }
 
 static inline vfloat v_max(vfloat a, vfloat b) { return v_select(a > b, a, b); }

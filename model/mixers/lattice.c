@@ -25,33 +25,34 @@
 INLINE void update_slots(float *to, float *o, float *p, const float *s, const float *alpha, const float *beta, const float *h, const float *q,
                          const float *k_next, size_t m, size_t d)
 {
-    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
+    for (size_t j = 0; j < d; j += COLUMNS * VECTOR_FLOATS) {
         vfloat hs[COLUMNS], os[COLUMNS] = {{0}}, ps[COLUMNS] = {{0}};
-        for (size_t c = 0; c < COLUMNS; c++) {
-            size_t j = j0 + c * VECTOR_FLOATS;
-            hs[c] = v_load_n(h + j, rest_of(d, j));
-        }
+        load_columns(hs, h, j, d);
         for (size_t i = 0; i < m; i++) {
+            vfloat slot[COLUMNS], keep = v_set(alpha[i]), write = v_set(beta[i]);
+            load_columns(slot, s + i * d, j, d);
             for (size_t c = 0; c < COLUMNS; c++) {
-                size_t j = j0 + c * VECTOR_FLOATS;
-                vfloat slot = v_fma(v_set(alpha[i]), v_load_n(s + i * d + j, rest_of(d, j)), v_set(beta[i]) * hs[c]);
-                v_store_n(to + i * d + j, slot, rest_of(d, j));
-                if (o != NULL) {
-                    os[c] = v_fma(v_set(q[i]), slot, os[c]);
-                }
-                if (k_next != NULL) {
-                    ps[c] = v_fma(v_set(k_next[i]), slot, ps[c]);
-                }
+                slot[c] = v_fma(keep, slot[c], write * hs[c]);
             }
-        }
-        for (size_t c = 0; c < COLUMNS; c++) {
-            size_t j = j0 + c * VECTOR_FLOATS;
+            store_columns(to + i * d, slot, j, d);
             if (o != NULL) {
-                v_store_n(o + j, os[c], rest_of(d, j));
+                vfloat read = v_set(q[i]);
+                for (size_t c = 0; c < COLUMNS; c++) {
+                    os[c] = v_fma(read, slot[c], os[c]);
+                }
             }
             if (k_next != NULL) {
-                v_store_n(p + j, ps[c], rest_of(d, j));
+                vfloat read = v_set(k_next[i]);
+                for (size_t c = 0; c < COLUMNS; c++) {
+                    ps[c] = v_fma(read, slot[c], ps[c]);
+                }
             }
+        }
+        if (o != NULL) {
+            store_columns(o, os, j, d);
+        }
+        if (k_next != NULL) {
+            store_columns(p, ps, j, d);
         }
     }
 }
@@ -253,24 +254,36 @@ INLINE void recompute_group(BackwardMemory *memory, const float *kept, const Hea
     }
 }
 
-// Dots of every slot: s_i·ds_i, h·ds_i and s_i·do.
-INLINE void backward_dots(float *s_ds, float *h_ds, float *s_do, const float *s, const float *ds, const float *h, const float *do_, size_t m, size_t d)
+// Of a block of slots from i0 on, a vector each: s_i·ds_i, h·ds_i and s_i·do.
+typedef struct BlockDots {
+    vfloat s_ds, h_ds, s_do;
+} BlockDots;
+
+INLINE BlockDots block_dots(const float *s, const float *ds, const float *h, const float *do_, size_t i0, size_t m, size_t d)
 {
-    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat x[VECTOR_FLOATS], y[VECTOR_FLOATS], z[VECTOR_FLOATS];
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            x[l] = y[l] = z[l] = (vfloat){0};
-            for (size_t j = 0; j < d && i0 + l < m; j += VECTOR_FLOATS) {
-                vfloat slot = v_load_n(s + (i0 + l) * d + j, d - j), dslot = v_load_n(ds + (i0 + l) * d + j, d - j);
-                x[l] += slot * dslot;
-                y[l] += dslot * v_load_n(h + j, d - j);
-                z[l] += slot * v_load_n(do_ + j, d - j);
+    vfloat x[QUADS], y[QUADS], z[QUADS];
+    for (size_t quad = 0; quad < QUADS; quad++) {
+        vfloat s_ds[4] = {{0}}, h_ds[4] = {{0}}, s_do[4] = {{0}};
+        for (size_t j = 0; j < d; j += COLUMNS * VECTOR_FLOATS) {
+            vfloat hs[COLUMNS], outs[COLUMNS];
+            load_columns(hs, h, j, d);
+            load_columns(outs, do_, j, d);
+            for (size_t l = 0; l < 4 && i0 + 4 * quad + l < m; l++) {
+                vfloat slot[COLUMNS], dslot[COLUMNS];
+                load_columns(slot, s + (i0 + 4 * quad + l) * d, j, d);
+                load_columns(dslot, ds + (i0 + 4 * quad + l) * d, j, d);
+                for (size_t c = 0; c < COLUMNS; c++) {
+                    s_ds[l] += slot[c] * dslot[c];
+                    h_ds[l] += dslot[c] * hs[c];
+                    s_do[l] += slot[c] * outs[c];
+                }
             }
         }
-        v_store_n(s_ds + i0, sum_each(x), m - i0);
-        v_store_n(h_ds + i0, sum_each(y), m - i0);
-        v_store_n(s_do + i0, sum_each(z), m - i0);
+        x[quad] = sum_quad(s_ds);
+        y[quad] = sum_quad(h_ds);
+        z[quad] = sum_quad(s_do);
     }
+    return (BlockDots){sum_quads(x), sum_quads(y), sum_quads(z)};
 }
 
 // Coefficients of one token's backward. With t_i = s'_i·ds'_i (ds' = ds + q do) and ds~ = (ds' − t s') / n:
@@ -278,85 +291,87 @@ INLINE void backward_dots(float *s_ds, float *h_ds, float *s_do, const float *s,
 //     ds_i <- alpha_i ds_i + self_i s_i + out_i do + push_i h − k_i dh
 typedef struct Coefficients {
     float *along, *self, *out, *push, *dk;   // [m]; dk is the part of dk without s_i·dh
-    float from_do, from_h, dg, dmu;
+    vfloat from_do, from_h, dg, dmu;         // sums over the slots so far, to be added up
 } Coefficients;
 
-// Fills the coefficients and dq [m]. s_ds, h_ds, s_do as backward_dots leaves them.
-INLINE void plan_backward(Coefficients *c, float *dq, const float *s_ds, const float *h_ds, const float *s_do, const Write *write, const float *q,
-                          const float *k, float g, float h_h, float h_do, size_t m)
+// Fills a block's coefficients and dq.
+INLINE void plan_backward(Coefficients *c, float *dq, BlockDots dots, const Write *write, const float *q, const float *k, float g, float h_h, float h_do,
+                          size_t i, size_t m)
 {
-    vfloat from_do = {0}, from_h = {0}, dg = {0}, dmu = {0}, gs = v_set(g), hh = v_set(h_h), hdo = v_set(h_do);
-    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
-        size_t rest = m - i;
-        vfloat alpha = v_load_n(write->alpha + i, rest), beta = v_load_n(write->beta + i, rest), u = v_load_n(write->u + i, rest);
-        vfloat n = v_load_n(write->n + i, rest), zero = v_set(0.0f);
-        vfloat qi = v_load_n(q + i, rest), ki = v_load_n(k + i, rest), a = gs * ki, sdo = v_load_n(s_do + i, rest);
-        vfloat inverse = v_select(n == zero, zero, v_set(1.0f) / n);   // 0 behind the last slot; NaN stays
-        vfloat sds = v_load_n(s_ds + i, rest) + qi * sdo, hds = v_load_n(h_ds + i, rest) + qi * hdo;
-        v_store_n(dq + i, alpha * sdo + beta * hdo, rest);
-        vfloat t = alpha * sds + beta * hds;
-        vfloat w = (sds - t * (alpha + beta * u)) * inverse;
-        vfloat da = (hds - t * (alpha * u + beta * hh)) * inverse - u * w;
-        vfloat du = -a * w;
-        v_store_n(c->along + i, du - beta * t * alpha, rest);
-        v_store_n(c->self + i, -alpha * alpha * t, rest);
-        v_store_n(c->out + i, alpha * qi, rest);
-        v_store_n(c->push + i, du - alpha * beta * t, rest);
-        v_store_n(c->dk + i, gs * da, rest);
-        from_do += beta * qi;
-        from_h -= beta * beta * t;
-        dg += da * ki;
-        dmu += w;
-    }
-    c->from_do = v_sum(from_do);
-    c->from_h = v_sum(from_h);
-    c->dg = v_sum(dg);
-    c->dmu = v_sum(dmu);
+    size_t rest = m - i;
+    vfloat gs = v_set(g), hh = v_set(h_h), hdo = v_set(h_do), zero = v_set(0.0f);
+    vfloat alpha = v_load_n(write->alpha + i, rest), beta = v_load_n(write->beta + i, rest), u = v_load_n(write->u + i, rest);
+    vfloat n = v_load_n(write->n + i, rest), qi = v_load_n(q + i, rest), ki = v_load_n(k + i, rest), a = gs * ki;
+    vfloat inverse = v_select(n == zero, zero, v_set(1.0f) / n);   // 0 behind the last slot; NaN stays
+    vfloat sds = dots.s_ds + qi * dots.s_do, hds = dots.h_ds + qi * hdo;
+    v_store_n(dq + i, alpha * dots.s_do + beta * hdo, rest);
+    vfloat t = alpha * sds + beta * hds;
+    vfloat w = (sds - t * (alpha + beta * u)) * inverse;
+    vfloat da = (hds - t * (alpha * u + beta * hh)) * inverse - u * w;
+    vfloat du = -a * w;
+    v_store_n(c->along + i, du - beta * t * alpha, rest);
+    v_store_n(c->self + i, -alpha * alpha * t, rest);
+    v_store_n(c->out + i, alpha * qi, rest);
+    v_store_n(c->push + i, du - alpha * beta * t, rest);
+    v_store_n(c->dk + i, gs * da, rest);
+    c->from_do += beta * qi;
+    c->from_h -= beta * beta * t;
+    c->dg += da * ki;
+    c->dmu += w;
 }
 
-// dh [d] = Σ (beta_i ds_i + along_i s_i) + from_do do + from_h h
-INLINE void input_gradient(float *dh, const float *s, const float *ds, const float *h, const float *do_, const float *beta, const Coefficients *c, size_t m,
-                           size_t d)
+// dh [d] += Σ (beta_i ds_i + along_i s_i) over a block of slots.
+INLINE void add_input_gradient(float *dh, const float *s, const float *ds, const float *beta, const float *along, size_t i0, size_t m, size_t d)
 {
-    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
+    size_t end = i0 + VECTOR_FLOATS < m ? i0 + VECTOR_FLOATS : m;
+    for (size_t j = 0; j < d; j += COLUMNS * VECTOR_FLOATS) {
         vfloat sum[COLUMNS];
-        for (size_t l = 0; l < COLUMNS; l++) {
-            size_t j = j0 + l * VECTOR_FLOATS;
-            sum[l] = v_set(c->from_do) * v_load_n(do_ + j, rest_of(d, j)) + v_set(c->from_h) * v_load_n(h + j, rest_of(d, j));
-        }
-        for (size_t i = 0; i < m; i++) {
-            for (size_t l = 0; l < COLUMNS; l++) {
-                size_t j = j0 + l * VECTOR_FLOATS;
-                sum[l] += v_set(beta[i]) * v_load_n(ds + i * d + j, rest_of(d, j)) + v_set(c->along[i]) * v_load_n(s + i * d + j, rest_of(d, j));
+        load_columns(sum, dh, j, d);
+        for (size_t i = i0; i < end; i++) {
+            vfloat slot[COLUMNS], dslot[COLUMNS], of_ds = v_set(beta[i]), of_s = v_set(along[i]);
+            load_columns(slot, s + i * d, j, d);
+            load_columns(dslot, ds + i * d, j, d);
+            for (size_t c = 0; c < COLUMNS; c++) {
+                sum[c] += of_ds * dslot[c];
+                sum[c] += of_s * slot[c];
             }
         }
-        for (size_t l = 0; l < COLUMNS; l++) {
-            size_t j = j0 + l * VECTOR_FLOATS;
-            v_store_n(dh + j, sum[l], rest_of(d, j));
-        }
+        store_columns(dh, sum, j, d);
     }
 }
 
-// ds_i <- alpha_i ds_i + self_i s_i + out_i do + push_i h − k_i dh, and s_dh_i = s_i·dh.
-INLINE void state_gradient(float *ds, float *s_dh, const float *s, const float *h, const float *do_, const float *dh, const float *alpha, const float *k,
-                           const Coefficients *c, size_t m, size_t d)
+// Of a block of slots: ds_i <- alpha_i ds_i + self_i s_i + out_i do + push_i h − k_i dh, and dk_i = c.dk_i − s_i·dh.
+INLINE void state_gradient(float *ds, float *dk, const float *s, const float *h, const float *do_, const float *dh, const float *alpha, const float *k,
+                           const Coefficients *c, size_t i0, size_t m, size_t d)
 {
-    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat dots[VECTOR_FLOATS];
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            dots[l] = (vfloat){0};
-            size_t i = i0 + l;
-            for (size_t j = 0; j < d && i < m; j += VECTOR_FLOATS) {
-                size_t rest = d - j;
-                vfloat slot = v_load_n(s + i * d + j, rest), dhj = v_load_n(dh + j, rest);
-                vfloat value = v_set(alpha[i]) * v_load_n(ds + i * d + j, rest) + v_set(c->self[i]) * slot + v_set(c->out[i]) * v_load_n(do_ + j, rest) +
-                               v_set(c->push[i]) * v_load_n(h + j, rest) - v_set(k[i]) * dhj;
-                v_store_n(ds + i * d + j, value, rest);
-                dots[l] += slot * dhj;
+    vfloat sums[QUADS];
+    for (size_t quad = 0; quad < QUADS; quad++) {
+        vfloat dots[4] = {{0}};
+        for (size_t j = 0; j < d; j += COLUMNS * VECTOR_FLOATS) {
+            vfloat hs[COLUMNS], outs[COLUMNS], dhs[COLUMNS];
+            load_columns(hs, h, j, d);
+            load_columns(outs, do_, j, d);
+            load_columns(dhs, dh, j, d);
+            for (size_t l = 0; l < 4 && i0 + 4 * quad + l < m; l++) {
+                size_t i = i0 + 4 * quad + l;
+                vfloat keep = v_set(alpha[i]), self = v_set(c->self[i]), out = v_set(c->out[i]), push = v_set(c->push[i]), take = v_set(k[i]);
+                vfloat slot[COLUMNS], value[COLUMNS];
+                load_columns(slot, s + i * d, j, d);
+                load_columns(value, ds + i * d, j, d);
+                for (size_t column = 0; column < COLUMNS; column++) {
+                    value[column] = keep * value[column];
+                    value[column] += self * slot[column];
+                    value[column] += out * outs[column];
+                    value[column] += push * hs[column];
+                    value[column] -= take * dhs[column];
+                    dots[l] += slot[column] * dhs[column];
+                }
+                store_columns(ds + i * d, value, j, d);
             }
         }
-        v_store_n(s_dh + i0, sum_each(dots), m - i0);
+        sums[quad] = sum_quad(dots);
     }
+    v_store_n(dk + i0, v_load_n(c->dk + i0, m - i0) - sum_quads(sums), m - i0);
 }
 
 // Where one head's gradients go, first token's row.
@@ -364,26 +379,41 @@ typedef struct HeadGradients {
     float *q, *k, *v, *g, *mu;
 } HeadGradients;
 
+// One token back. Two passes over the slots, block by block, so that a block is near for all that a pass does with it; the second goes the other way, from the
+// blocks that are still near.
+INLINE void backward_token(float *dq, float *dk, float *dh, float *dg, float *dmu, float *ds, const float *s, const Write *write,
+                           const float *h, const float *q, const float *k, float g, const float *do_, size_t m, size_t d)
+{
+    float along[m], self[m], out[m], push[m], part[m], h_h = dot(h, h, d), h_do = dot(h, do_, d);
+    Coefficients c = {along, self, out, push, part, {0}, {0}, {0}, {0}};
+    memset(dh, 0, d * sizeof(float));
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        plan_backward(&c, dq, block_dots(s, ds, h, do_, i0, m, d), write, q, k, g, h_h, h_do, i0, m);
+        add_input_gradient(dh, s, ds, write->beta, along, i0, m, d);
+    }
+    add_scaled(dh, dh, v_sum(c.from_do), do_, d);
+    add_scaled(dh, dh, v_sum(c.from_h), h, d);
+    *dg = v_sum(c.dg);
+    if (dmu != NULL) {
+        *dmu = v_sum(c.dmu);
+    }
+    for (size_t i0 = (m - 1) / VECTOR_FLOATS * VECTOR_FLOATS + VECTOR_FLOATS; i0 > 0; i0 -= VECTOR_FLOATS) {
+        state_gradient(ds, dk, s, h, do_, dh, write->alpha, k, &c, i0 - VECTOR_FLOATS, m, d);
+    }
+}
+
 INLINE void backward_group(const HeadGradients *grad, BackwardMemory *memory, const Head *head, const float *do_, size_t do_row, size_t first, size_t count,
                            size_t m, size_t d)
 {
-    float s_ds[m], h_ds[m], s_do[m], s_dh[m], along[m], self[m], out[m], push[m], dk[m], dh[d];
-    Coefficients c = {.along = along, .self = self, .out = out, .push = push, .dk = dk};
+    float dh[d];
     for (size_t l = count; l-- > 0;) {
         size_t t = first + l;
-        const float *s = memory->states + l * m * d, *h = memory->hs + l * d, *dot_ = do_ + t * do_row;
-        const float *q = head->q + t * head->row, *k = head->k + t * head->row;
+        const float *s = memory->states + l * m * d;
         Write write = group_write(memory, l, m);
-        backward_dots(s_ds, h_ds, s_do, s, memory->ds, h, dot_, m, d);
-        plan_backward(&c, grad->q + t * head->row, s_ds, h_ds, s_do, &write, q, k, head->g[t * head->gate_row], dot(h, h, d), dot(h, dot_, d), m);
-        input_gradient(dh, s, memory->ds, h, dot_, write.beta, &c, m, d);
-        state_gradient(memory->ds, s_dh, s, h, dot_, dh, write.alpha, k, &c, m, d);
-        subtract(grad->k + t * head->row, dk, s_dh, m);
+        backward_token(grad->q + t * head->row, grad->k + t * head->row, dh, grad->g + t * head->gate_row,
+                       grad->mu == NULL ? NULL : grad->mu + t * head->gate_row, memory->ds, s, &write, memory->hs + l * d, head->q + t * head->row,
+                       head->k + t * head->row, head->g[t * head->gate_row], do_ + t * do_row, m, d);
         memcpy(grad->v + t * head->row, dh, d * sizeof(float));
-        grad->g[t * head->gate_row] = c.dg;
-        if (grad->mu != NULL) {
-            grad->mu[t * head->gate_row] = c.dmu;
-        }
     }
 }
 

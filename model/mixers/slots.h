@@ -15,17 +15,6 @@
 // Columns held in registers at once, in vectors.
 #define COLUMNS 4
 
-#if VECTOR_FLOATS == 16
-#define EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#elif VECTOR_FLOATS == 8
-#define EVENS 0, 2, 4, 6, 8, 10, 12, 14
-#define ODDS 1, 3, 5, 7, 9, 11, 13, 15
-#else
-#define EVENS 0, 2, 4, 6
-#define ODDS 1, 3, 5, 7
-#endif
-
 // a b + c, rounded once where the processor can. A compiler fuses `a * b + c` in one place and not in another, as its blocks happen to lie; outputs must not
 // depend on that, since one token alone takes another path than a token among many.
 INLINE vfloat v_fma(vfloat a, vfloat b, vfloat c)
@@ -41,16 +30,48 @@ INLINE vfloat v_fma(vfloat a, vfloat b, vfloat c)
 #endif
 }
 
-// Element i of the result is the sum of all elements of v[i].
-INLINE vfloat sum_each(vfloat v[VECTOR_FLOATS])
+// Sums of the elements of rows, a block of VECTOR_FLOATS rows at a time, as a tree: sum_quad takes four rows, sum_quads what it left of all quads;
+// element i of the result belongs to row i. Written in the shuffles that stay within 128 bits, then in those of whole 128 bits: both are cheap.
+#define QUADS (VECTOR_FLOATS / 4)
+
+INLINE vfloat sum_quad(const vfloat v[4])
 {
-    for (size_t count = VECTOR_FLOATS; count > 1; count /= 2) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < count / 2; i++) {
-            v[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], EVENS) + __builtin_shufflevector(v[2 * i], v[2 * i + 1], ODDS);
-        }
-    }
+#if VECTOR_FLOATS == 16
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_ps(v[0], v[1], 0x88), _mm512_shuffle_ps(v[0], v[1], 0xdd));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_ps(v[2], v[3], 0x88), _mm512_shuffle_ps(v[2], v[3], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));
+#elif VECTOR_FLOATS == 8
+    __m256 ab = _mm256_add_ps(_mm256_shuffle_ps(v[0], v[1], 0x88), _mm256_shuffle_ps(v[0], v[1], 0xdd));
+    __m256 cd = _mm256_add_ps(_mm256_shuffle_ps(v[2], v[3], 0x88), _mm256_shuffle_ps(v[2], v[3], 0xdd));
+    return _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd));
+#else
+    vfloat ab = __builtin_shufflevector(v[0], v[1], 0, 2, 4, 6) + __builtin_shufflevector(v[0], v[1], 1, 3, 5, 7);
+    vfloat cd = __builtin_shufflevector(v[2], v[3], 0, 2, 4, 6) + __builtin_shufflevector(v[2], v[3], 1, 3, 5, 7);
+    return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+#endif
+}
+
+INLINE vfloat sum_quads(const vfloat v[QUADS])
+{
+#if VECTOR_FLOATS == 16
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x88), _mm512_shuffle_f32x4(v[0], v[1], 0xdd));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x88), _mm512_shuffle_f32x4(v[2], v[3], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+#elif VECTOR_FLOATS == 8
+    return _mm256_add_ps(_mm256_permute2f128_ps(v[0], v[1], 0x20), _mm256_permute2f128_ps(v[0], v[1], 0x31));
+#else
     return v[0];
+#endif
+}
+
+// The same of a whole block at once.
+INLINE vfloat sum_each(const vfloat v[VECTOR_FLOATS])
+{
+    vfloat sums[QUADS];
+    for (size_t quad = 0; quad < QUADS; quad++) {
+        sums[quad] = sum_quad(v + 4 * quad);
+    }
+    return sum_quads(sums);
 }
 
 INLINE size_t rest_of(size_t n, size_t begin) { return n > begin ? n - begin : 0; }
@@ -81,18 +102,42 @@ INLINE void scale_to(float *out, const float *x, float scale, size_t n)
     }
 }
 
+// COLUMNS vectors of a row from column j on; zeros behind its end.
+INLINE void load_columns(vfloat to[COLUMNS], const float *row, size_t j, size_t d)
+{
+    for (size_t c = 0; c < COLUMNS; c++) {
+        to[c] = v_load_n(row + j + c * VECTOR_FLOATS, rest_of(d, j + c * VECTOR_FLOATS));
+    }
+}
+
+INLINE void store_columns(float *row, const vfloat from[COLUMNS], size_t j, size_t d)
+{
+    for (size_t c = 0; c < COLUMNS; c++) {
+        v_store_n(row + j + c * VECTOR_FLOATS, from[c], rest_of(d, j + c * VECTOR_FLOATS));
+    }
+}
+
 // out_i = s_i·x for every slot.
 INLINE void slot_dots(float *out, const float *s, const float *x, size_t m, size_t d)
 {
     for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat dots[VECTOR_FLOATS];
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            dots[l] = (vfloat){0};
-            for (size_t j = 0; j < d && i0 + l < m; j += VECTOR_FLOATS) {
-                dots[l] = v_fma(v_load_n(s + (i0 + l) * d + j, d - j), v_load_n(x + j, d - j), dots[l]);
+        vfloat sums[QUADS];
+        for (size_t quad = 0; quad < QUADS; quad++) {
+            vfloat dots[4] = {{0}};
+            for (size_t j = 0; j < d; j += COLUMNS * VECTOR_FLOATS) {
+                vfloat xs[COLUMNS];
+                load_columns(xs, x, j, d);
+                for (size_t l = 0; l < 4 && i0 + 4 * quad + l < m; l++) {
+                    vfloat slot[COLUMNS];
+                    load_columns(slot, s + (i0 + 4 * quad + l) * d, j, d);
+                    for (size_t c = 0; c < COLUMNS; c++) {
+                        dots[l] = v_fma(slot[c], xs[c], dots[l]);
+                    }
+                }
             }
+            sums[quad] = sum_quad(dots);
         }
-        v_store_n(out + i0, sum_each(dots), m - i0);
+        v_store_n(out + i0, sum_quads(sums), m - i0);
     }
 }
 
@@ -120,18 +165,16 @@ INLINE void slots_normalise_backward(float *ds, const float *raw, size_t m, size
 // out [d] = Σ_i w_i s_i.
 INLINE void slot_sum(float *out, const float *s, const float *w, size_t m, size_t d)
 {
-    for (size_t j0 = 0; j0 < d; j0 += COLUMNS * VECTOR_FLOATS) {
+    for (size_t j = 0; j < d; j += COLUMNS * VECTOR_FLOATS) {
         vfloat sum[COLUMNS] = {{0}};
         for (size_t i = 0; i < m; i++) {
+            vfloat slot[COLUMNS], weight = v_set(w[i]);
+            load_columns(slot, s + i * d, j, d);
             for (size_t c = 0; c < COLUMNS; c++) {
-                size_t j = j0 + c * VECTOR_FLOATS;
-                sum[c] = v_fma(v_set(w[i]), v_load_n(s + i * d + j, rest_of(d, j)), sum[c]);
+                sum[c] = v_fma(weight, slot[c], sum[c]);
             }
         }
-        for (size_t c = 0; c < COLUMNS; c++) {
-            size_t j = j0 + c * VECTOR_FLOATS;
-            v_store_n(out + j, sum[c], rest_of(d, j));
-        }
+        store_columns(out, sum, j, d);
     }
 }
 
