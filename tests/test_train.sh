@@ -123,6 +123,20 @@ expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two
 expect 0 "" "$train" "$work/data" $shape --threads 1 --steps 12 --out "$work/one"
 same one two 00000012
 
+# ---- muon ----
+muon="$train $work/data $shape --optimizer muon --steps 60"
+expect 0 "" $muon --out "$work/muon"
+says "epochs; muon, rate"
+last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$work/muon/log.jsonl")
+awk "BEGIN { exit !($last < $first - 1.0) }" || fail "with Muon the loss goes from $first to $last"
+start_and_wait "$work/muon2/step_00000020" $muon --out "$work/muon2" --save-every 20
+stop_with KILL
+[ ! -e "$work/muon2/step_00000060" ] || fail "the run was over before it could be killed"
+expect 1 "optimizer cannot change on --resume (muon in the checkpoint, adamw now)" "$train" --resume --out "$work/muon2" --optimizer adamw
+expect 0 "" "$train" --resume --out "$work/muon2" --threads 2
+same muon muon2 00000060
+expect 1 "optimizer cannot change on --resume (adamw in the checkpoint, muon now)" "$train" --resume --out "$work/one" --optimizer muon
+
 # ---- checkpoints ----
 expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
 expect 0 "" "$train" --resume --out "$work/one"
@@ -174,7 +188,7 @@ expect 2 "out DIR is missing" "$train" "$work/data"
 expect 2 "DATA is missing" "$train" --out "$work/x"
 expect 2 "give one" "$train" "$work/data" --out "$work/x" --steps 3 --epochs 1
 expect 2 "schedule" "$train" "$work/data" --out "$work/x" --schedule linear
-expect 1 "muon is not in this version" "$train" "$work/data" --out "$work/x" --optimizer muon
+expect 2 "there are adamw and muon" "$train" "$work/data" --out "$work/x" --optimizer sgd
 expect 1 "$work/none.txt" "$train" "$work/none.txt" --out "$work/x"
 mkdir "$work/empty"
 expect 1 "$work/empty" "$train" "$work/empty" --out "$work/x"

@@ -56,7 +56,7 @@ static void test_optimizer(void **state)
     assert_ok(model_create(&model, &config, kernels(), &error), &error);
     model_init(&model, 1, SEQ_LEN);
     size_t n = model.table.total;
-    assert_ok(optimizer_create(&optimizer, n, 0.1, &error), &error);
+    assert_ok(optimizer_create(&optimizer, OPTIMIZER_ADAMW, &model.table, 0.1, &error), &error);
     double *p = calloc(n, sizeof *p), *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v);
     float *gradients = calloc(n, sizeof *gradients), *expected = calloc(n, sizeof *expected);
     Rng rng;

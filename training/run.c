@@ -26,9 +26,10 @@ static int save(Run *run, Error *error)
     if (json == NULL) {
         return error_set(error, "out of memory for trainer.json");
     }
-    const float *moments[OPTIMIZER_MOMENTS] = {trainer->optimizer.m, trainer->optimizer.v};
-    CheckpointSource source = {.model = &trainer->model, .tokenizer_path = run->tokenizer_path, .moments = moments,
-                               .moment_names = optimizer_moment_names, .n_moments = OPTIMIZER_MOMENTS, .trainer = json};
+    NamedArena moments[OPTIMIZER_ARENAS];
+    optimizer_arenas(moments, &trainer->optimizer, &trainer->model.table);
+    CheckpointSource source = {.model = &trainer->model, .tokenizer_path = run->tokenizer_path, .moments = moments, .n_moments = OPTIMIZER_ARENAS,
+                               .trainer = json};
     int failed = train_log_sync(&run->log, error) || checkpoint_save(&source, run->settings->out, trainer->step, error);
     cJSON_Delete(json);
     if (failed) {

@@ -43,6 +43,7 @@ typedef struct Trainer {
 
 typedef struct TrainerOptions {
     size_t micro_batch, n_micro, seq_len;
+    OptimizerKind optimizer;
     double weight_decay, clip;
     Schedule schedule;
     uint64_t seed;
@@ -53,8 +54,8 @@ typedef struct TrainerOptions {
 int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error);
 void trainer_free(Trainer *trainer);
 
-// Bytes that trainer_create and the model take together, for a model of this shape with `params` numbers.
-double trainer_bytes(const ModelConfig *config, size_t params, const TrainerOptions *options);
+// Bytes that trainer_create and the model take together, for a model of this shape with the parameters of `table`.
+double trainer_bytes(const ModelConfig *config, const TensorTable *table, const TrainerOptions *options);
 
 typedef struct StepResult {
     double loss;            // mean over the targets that count; not finite: the step was skipped
