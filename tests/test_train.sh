@@ -123,6 +123,12 @@ expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two
 expect 0 "" "$train" "$work/data" $shape --threads 1 --steps 12 --out "$work/one"
 same one two 00000012
 
+# ---- a loss that rises ----
+expect 0 "" "$train" "$work/data" $shape --lr 20 --warmup 200 --steps 150 --out "$work/rising"
+says "the loss has been rising"
+[ "$(grep -c '"rising":true' "$work/rising/log.jsonl")" -eq 1 ] || fail "the rise is not in the log once"
+! grep -q '"rising"' "$work/unbroken/log.jsonl" || fail "a falling loss is told as rising"
+
 # ---- muon ----
 muon="$train $work/data $shape --optimizer muon --steps 60"
 expect 0 "" $muon --out "$work/muon"

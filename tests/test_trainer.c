@@ -371,6 +371,7 @@ static void check_snapshot(const Fixture *fixture, OptimizerKind optimizer, cons
     assert_memory_equal(unbroken.optimizer.v, after.optimizer.v, unbroken.optimizer.v_table.total * sizeof(float));
     assert_memory_equal(&unbroken.rng, &after.rng, sizeof after.rng);
     assert_true(unbroken.norm_average == after.norm_average);
+    assert_memory_equal(&unbroken.watch, &after.watch, sizeof after.watch);
     assert_int_equal(unbroken.window, after.window);
     assert_int_equal(unbroken.tokens_seen, after.tokens_seen);
     trainer_free(&unbroken);
@@ -397,6 +398,8 @@ static void test_snapshot_refuses(void **state)
         "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":2,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
         "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\"]}",
         "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"x\",\"4\"]}",
+        ("{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"],"
+         "\"loss_watch\":{\"mean\":1,\"least\":1,\"above\":-2}}"),
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Error error = {""};

@@ -162,6 +162,7 @@ int trainer_step(Trainer *trainer, StepResult *result, Error *error)
     result->grad_norm = sqrt(arena_sum_squares(&trainer->model, trainer->gradients));
     int failed = 0;
     if (isfinite(result->loss) && isfinite(result->grad_norm)) {
+        result->rising = counted > 0 && loss_watch_add(&trainer->watch, result->loss);
         apply_step(trainer, result);
     } else {
         failed = skip_step(trainer, result, error);

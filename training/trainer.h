@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "data/loader.h"
 #include "model/model.h"
+#include "training/loss_watch.h"
 #include "training/optimizer.h"
 #include "training/schedule.h"
 
@@ -38,6 +39,7 @@ typedef struct Trainer {
     uint64_t tokens_seen;          // targets that counted, over all steps
     int64_t skipped_in_row;
     double norm_average;           // moving mean of the gradient norm, to tell a spike
+    LossWatch watch;               // to tell a loss that rises
     Rng rng;                       // for samples of text
 } Trainer;
 
@@ -62,6 +64,7 @@ typedef struct StepResult {
     double lr, grad_norm;   // the norm before clipping
     uint64_t targets;       // that counted
     bool clipped, spike;    // spike: the norm was over ten times its moving mean
+    bool rising;            // the loss has been rising for long; said once a rise (training/loss_watch.h)
     bool skipped;           // the weights are as before
     char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared, or "loss" or "norm of the gradient"
 } StepResult;
