@@ -188,6 +188,24 @@ cp "$work/data/train_000000.bin" "$work/alone.bin"
 expect 1 "need --tokenizer FILE" "$train" "$work/alone.bin" $tiny --out "$work/x"
 expect 0 "" "$train" "$work/alone.bin" $tiny --vocab-size 400 --out "$work/alone"
 
+# ---- a stop while documents are prepared ----
+"$stories" --documents 12000 --seed 5 --out "$work/many.jsonl"
+"$prepare" "$work/many.jsonl" --out "$work/many" --tokenizer "$work/data/tokenizer.json" --threads 1 2>"$work/err"
+# SIGHUP has the same handler (tests/test_programs.sh), and cannot be tried everywhere.
+for signal in "INT 130" "TERM 143"; do
+    rm -rf "$work/prepares"
+    start_and_wait "$work/prepares/data/train_000000.bin.tmp" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
+    stop_with "${signal% *}"
+    [ "$got" -eq "${signal#* }" ] || fail "exit code $got after SIG${signal% *} while preparing"
+    says "^stopped while preparing $work/prepares/data"
+    ! grep -q "^error" "$work/err" || fail "a stop is told as an error"
+    [ ! -e "$work/prepares/data/prepare.json" ] || fail "SIG${signal% *} came too late"
+done
+expect 0 "" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
+for file in train_000000.bin val_000000.bin tokenizer.json; do
+    cmp "$work/many/$file" "$work/prepares/data/$file" || fail "$file of a stopped preparation differs"
+done
+
 # ---- bad inputs ----
 expect 2 "unknown flag" "$train" "$work/data" --out "$work/x" --frobnicate
 expect 2 "out DIR is missing" "$train" "$work/data"

@@ -236,12 +236,13 @@ static int keep_tokenizer(Job *job, Error *error)
     return tokenizer_save(job->dataset.tokenizer, job->tokenizer_copy, error);
 }
 
+// Returns 0, TRAINER_STOPPED when a signal stopped the preparation of documents (and that is told), or -1 with `error` set.
 static int open_data(Job *job, Error *error)
 {
     const TrainSettings *settings = &job->settings;
     char *own = job->checkpoint != NULL ? path_join(job->checkpoint, "tokenizer.json") : NULL;
     DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = job->config.vocab_size,
-                              .val_fraction = settings->val_fraction, .threads = settings->threads,
+                              .val_fraction = settings->val_fraction, .threads = settings->threads, .stop = &stop_signal,
                               .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup, .strict = settings->strict},
                               .train = &job->train_source, .val = job->has_val ? &job->val_source : NULL};
     if (request.tokenizer == NULL && own != NULL && file_exists(own)) {
@@ -249,6 +250,10 @@ static int open_data(Job *job, Error *error)
     }
     int failed = dataset_open(&job->dataset, &request, error);
     free(own);
+    if (failed && stop_signal != 0) {
+        fprintf(stderr, "%s\n", error->text);
+        return TRAINER_STOPPED;
+    }
     if (failed) {
         return -1;
     }
@@ -459,12 +464,18 @@ static int run_job(Job *job, Error *error)
         return -1;
     }
     set_threads(job->settings.threads);
-    if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error) ||
-        open_data(job, error) || settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || keep_tokenizer(job, error) ||
-        plan(job, &options, error) || make_trainer(job, &options, error)) {
+    if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error)) {
         return -1;
     }
     program_catch_stop(on_signal, false);
+    int status = open_data(job, error);
+    if (status != 0) {
+        return status;
+    }
+    if (settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || keep_tokenizer(job, error) || plan(job, &options, error) ||
+        make_trainer(job, &options, error)) {
+        return -1;
+    }
     return train(job, error);
 }
 
