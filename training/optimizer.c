@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "training/muon.h"
 
 static const char *const names[] = {"adamw", "muon"};
@@ -42,13 +46,33 @@ static int second_moment_table(TensorTable *v_table, OptimizerKind kind, const T
     return 0;
 }
 
+static size_t thread_count(void)
+{
+#ifdef _OPENMP
+    return (size_t)omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static size_t thread_index(void)
+{
+#ifdef _OPENMP
+    return (size_t)omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
 int optimizer_create(Optimizer *optimizer, OptimizerKind kind, const TensorTable *table, double weight_decay, Error *error)
 {
     *optimizer = (Optimizer){.kind = kind, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.95, .weight_decay = weight_decay};
     if (second_moment_table(&optimizer->v_table, kind, table, error)) {
         return -1;
     }
-    size_t scratch = kind == OPTIMIZER_MUON ? muon_scratch_floats(table) : 0;
+    optimizer->scratch_floats = kind == OPTIMIZER_MUON ? muon_scratch_floats(table) : 0;
+    optimizer->scratch_threads = thread_count();
+    size_t scratch = optimizer->scratch_floats * optimizer->scratch_threads;
     optimizer->m = calloc(table->total, sizeof(float));
     optimizer->v = calloc(optimizer->v_table.total, sizeof(float));
     optimizer->scratch = malloc((scratch + 1) * sizeof(float));
@@ -71,7 +95,7 @@ void optimizer_free(Optimizer *optimizer)
 
 double optimizer_bytes(OptimizerKind kind, const TensorTable *table)
 {
-    double floats = (double)table->total + (kind == OPTIMIZER_MUON ? (double)muon_scratch_floats(table) : 0.0);
+    double floats = (double)table->total + (kind == OPTIMIZER_MUON ? (double)(muon_scratch_floats(table) * thread_count()) : 0.0);
     for (size_t i = 0; i < table->count; i++) {
         floats += is_muon(kind, &table->items[i]) ? 0.0 : (double)table->items[i].count;
     }
@@ -86,26 +110,55 @@ void optimizer_arenas(NamedArena arenas[OPTIMIZER_ARENAS], const Optimizer *opti
 
 // ---- a step ----
 
-void optimizer_step(Optimizer *optimizer, Model *model, const float *gradients, double grad_scale, double lr)
+// How gradients become steps this time.
+typedef struct Rates {
+    double grad_scale, lr;
+} Rates;
+
+static double decay_of(const Optimizer *optimizer, const Tensor *tensor) { return tensor->is_matrix ? optimizer->weight_decay : 0.0; }
+
+static void adamw_steps(Optimizer *optimizer, Model *model, const float *gradients, const Rates *rates)
 {
-    const Kernels *kernels = model->kernels;
-    optimizer->updates++;
-    double correction1 = 1.0 - pow(optimizer->beta1, (double)optimizer->updates);
-    double correction2 = 1.0 - pow(optimizer->beta2, (double)optimizer->updates);
-    float *v = optimizer->v;
+    float correction1 = (float)(1.0 - pow(optimizer->beta1, (double)optimizer->updates));
+    float correction2 = (float)(1.0 - pow(optimizer->beta2, (double)optimizer->updates));
+    float *v = optimizer->v;   // lies in the order of the tensors
     for (size_t i = 0; i < model->table.count; i++) {
         const Tensor *tensor = &model->table.items[i];
-        float *params = model->params + tensor->offset, *m = optimizer->m + tensor->offset;
-        const float *grad = gradients + tensor->offset;
-        double decay = tensor->is_matrix ? optimizer->weight_decay : 0.0;
-        if (is_muon(optimizer->kind, tensor)) {
-            MuonRates rates = {.grad_scale = grad_scale, .lr = lr, .decay = decay, .momentum = optimizer->momentum};
-            muon_step(params, m, grad, optimizer->scratch, tensor->shape[0], tensor->shape[1], &rates, kernels, model->bf16 && kernels->fast_bf16);
-            continue;
+        size_t at = tensor->offset;
+        if (!is_muon(optimizer->kind, tensor)) {
+            model->kernels->adamw(model->params + at, optimizer->m + at, v, gradients + at, tensor->count, (float)rates->grad_scale, (float)rates->lr,
+                                  (float)optimizer->beta1, (float)optimizer->beta2, (float)optimizer->eps, (float)decay_of(optimizer, tensor),
+                                  correction1, correction2);
+            v += tensor->count;
         }
-        kernels->adamw(params, m, v, grad, tensor->count, (float)grad_scale, (float)lr, (float)optimizer->beta1, (float)optimizer->beta2,
-                       (float)optimizer->eps, (float)decay, (float)correction1, (float)correction2);
-        v += tensor->count;   // v lies in the order of the tensors
+    }
+}
+
+// Each thread works on matrices of its own: the products of small models are too short to be shared out.
+static void muon_steps(Optimizer *optimizer, Model *model, const float *gradients, const Rates *rates)
+{
+    size_t threads = thread_count() < optimizer->scratch_threads ? thread_count() : optimizer->scratch_threads;
+    bool bf16 = model->bf16 && model->kernels->fast_bf16;
+    (void)threads;   // without OpenMP
+#pragma omp parallel for schedule(dynamic) num_threads((int)threads)
+    for (size_t i = 0; i < model->table.count; i++) {
+        const Tensor *tensor = &model->table.items[i];
+        size_t at = tensor->offset;
+        if (is_muon(optimizer->kind, tensor)) {
+            MuonRates muon = {.grad_scale = rates->grad_scale, .lr = rates->lr, .decay = decay_of(optimizer, tensor), .momentum = optimizer->momentum};
+            muon_step(model->params + at, optimizer->m + at, gradients + at, optimizer->scratch + thread_index() * optimizer->scratch_floats,
+                      tensor->shape[0], tensor->shape[1], &muon, model->kernels, bf16);
+        }
+    }
+}
+
+void optimizer_step(Optimizer *optimizer, Model *model, const float *gradients, double grad_scale, double lr)
+{
+    Rates rates = {grad_scale, lr};
+    optimizer->updates++;
+    adamw_steps(optimizer, model, gradients, &rates);
+    if (optimizer->kind == OPTIMIZER_MUON) {
+        muon_steps(optimizer, model, gradients, &rates);
     }
 }
 

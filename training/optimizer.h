@@ -22,7 +22,8 @@ typedef struct Optimizer {
     float *m;               // [model.table.total] moving mean of the gradient; Muon's momentum
     float *v;               // [v_table.total] moving mean of its square
     TensorTable v_table;    // AdamW's tensors, in the order of the model's table
-    float *scratch;         // Muon's
+    float *scratch;         // [scratch_threads][scratch_floats] Muon's
+    size_t scratch_floats, scratch_threads;
     int64_t updates;        // steps applied so far; skipped ones do not count
     double beta1, beta2, eps;
     double momentum;        // Muon's β
@@ -36,7 +37,7 @@ int optimizer_kind(OptimizerKind *kind, const char *name, Error *error);
 int optimizer_create(Optimizer *optimizer, OptimizerKind kind, const TensorTable *table, double weight_decay, Error *error);
 void optimizer_free(Optimizer *optimizer);
 
-// Bytes that optimizer_create allocates for its arrays.
+// Bytes that optimizer_create allocates for its arrays; Muon's scratch grows with the threads there are.
 double optimizer_bytes(OptimizerKind kind, const TensorTable *table);
 
 // The state as optimizer.safetensors holds it: m. of every tensor, v. of AdamW's. `table` is the model's.
