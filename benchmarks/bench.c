@@ -10,6 +10,7 @@
 
 #include "base/args.h"
 #include "base/rng.h"
+#include "benchmarks/optimizer.h"
 #include "benchmarks/report.h"
 #include "data/story.h"
 #include "infer/session.h"
@@ -218,6 +219,11 @@ static int bench_train(Bench *bench, Error *error)
     return failed;
 }
 
+static int bench_optimizers(Bench *bench, Error *error)
+{
+    return bench_optimizer(&bench->report, &bench->ceilings, bench->kernels, &bench->config, (size_t)bench->runs, error);
+}
+
 // ---- prompt and decoding ----
 
 typedef struct DecodeContext {
@@ -331,6 +337,7 @@ static const struct Part {
 } parts[] = {
     {"gemm", bench_gemm},
     {"train", bench_train},
+    {"optimizer", bench_optimizers},
     {"infer", bench_infer},
     {"tokenizer", bench_tokenizer},
 };
@@ -352,7 +359,7 @@ int main(int argc, char **argv)
     int64_t threads = 0;
     Bench bench = {.runs = 5, .micro_batch = 2, .seq_len = 1024};
     ArgSpec specs[] = {
-        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, infer or tokenizer"},
+        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, optimizer, infer or tokenizer"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
         {.name = "preset", .kind = ARG_STRING, .target = &preset, .value = "NAME", .help = "shape of the model"},
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
@@ -391,7 +398,7 @@ int main(int argc, char **argv)
         }
     }
     if (!known) {
-        args_usage_error(&program, "--only %s: there are gemm, train, infer and tokenizer", only);
+        args_usage_error(&program, "--only %s: there are gemm, train, optimizer, infer and tokenizer", only);
     }
     return 0;
 }

@@ -58,32 +58,10 @@ Spread time_runs(size_t runs, void (*function)(void *context), void *context)
 
 Spread rate_of(Spread seconds, double amount) { return (Spread){amount / seconds.median, amount / seconds.most, amount / seconds.least}; }
 
-typedef struct ReadContext {
-    const Kernels *kernels;
-    const float *data;
-    size_t count;
-    double sum;
-} ReadContext;
-
-static void read_all(void *context)
-{
-    ReadContext *c = context;
-    c->sum += c->kernels->sum_squares(c->data, c->count);
-}
-
 void measure_ceilings(Ceilings *ceilings, const Kernels *kernels)
 {
-    *ceilings = (Ceilings){.peak_f32 = kernels_measure_peak(kernels, false), .peak_bf16 = kernels_measure_peak(kernels, true)};
-    ReadContext read = {.kernels = kernels, .count = (size_t)96 << 20};   // 400 MB: far beyond any cache
-    float *data = malloc(read.count * sizeof *data);
-    if (data != NULL) {
-        for (size_t i = 0; i < read.count; i++) {
-            data[i] = 1.0f;
-        }
-        read.data = data;
-        ceilings->read = rate_of(time_runs(7, read_all, &read), (double)read.count * sizeof *data).most;
-        free(data);
-    }
+    *ceilings = (Ceilings){.peak_f32 = kernels_measure_peak(kernels, false), .peak_bf16 = kernels_measure_peak(kernels, true),
+                           .read = kernels_measure_read(kernels)};
 }
 
 LibrarySgemm *find_library_sgemm(void)

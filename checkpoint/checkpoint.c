@@ -24,22 +24,37 @@ enum {
 
 // ---- saving ----
 
-// Writes arenas that all follow the table, each tensor under prefix + name.
-static int write_arenas(const char *path, const TensorTable *table, const float *const *arenas, const char *const *prefixes, size_t n_arenas,
-                        Error *error)
+static void tensor_name(char name[NAME_BYTES], const NamedArena *arena, const Tensor *tensor)
+{
+    snprintf(name, NAME_BYTES, "%s%s", arena->prefix, tensor->name);
+}
+
+static size_t count_tensors(const NamedArena *arenas, size_t n_arenas)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n_arenas; i++) {
+        count += arenas[i].table->count;
+    }
+    return count;
+}
+
+static int write_arenas(const char *path, const NamedArena *arenas, size_t n_arenas, Error *error)
 {
     static const char *const metadata[] = {"format", "pt", NULL};
-    size_t count = n_arenas * table->count;
+    size_t count = count_tensors(arenas, n_arenas), at = 0;
     SafeTensorOut *tensors = calloc(count + 1, sizeof *tensors);
     char(*names)[NAME_BYTES] = calloc(count + 1, sizeof *names);
     int status = -1;
     if (tensors == NULL || names == NULL) {
         error_set(error, "cannot write %s: out of memory", path);
     } else {
-        for (size_t i = 0; i < count; i++) {
-            const Tensor *tensor = &table->items[i % table->count];
-            snprintf(names[i], sizeof names[i], "%s%s", prefixes[i / table->count], tensor->name);
-            tensors[i] = (SafeTensorOut){names[i], tensor->n_dims, tensor->shape, arenas[i / table->count] + tensor->offset};
+        for (size_t i = 0; i < n_arenas; i++) {
+            for (size_t j = 0; j < arenas[i].table->count; j++) {
+                const Tensor *tensor = &arenas[i].table->items[j];
+                tensor_name(names[at], &arenas[i], tensor);
+                tensors[at] = (SafeTensorOut){names[at], tensor->n_dims, tensor->shape, arenas[i].values + tensor->offset};
+                at++;
+            }
         }
         status = safetensors_write(path, tensors, count, metadata, error);
     }
@@ -50,9 +65,8 @@ static int write_arenas(const char *path, const TensorTable *table, const float 
 
 static int write_model(const CheckpointSource *source, const char *path, Error *error)
 {
-    const float *arenas[] = {source->model->params};
-    const char *prefixes[] = {""};
-    return write_arenas(path, &source->model->table, arenas, prefixes, 1, error);
+    NamedArena arena = {"", &source->model->table, source->model->params};
+    return write_arenas(path, &arena, 1, error);
 }
 
 static int write_config(const CheckpointSource *source, const char *path, Error *error)
@@ -80,7 +94,7 @@ static int write_optimizer(const CheckpointSource *source, const char *path, Err
     if (source->moments == NULL) {
         return 0;
     }
-    return write_arenas(path, &source->model->table, source->moments, source->moment_names, source->n_moments, error);
+    return write_arenas(path, source->moments, source->n_moments, error);
 }
 
 typedef struct Part {
@@ -217,19 +231,21 @@ static int load_config(ModelConfig *config, const char *folder, Error *error)
     return status;
 }
 
-// Names a tensor of the file that is not expected. There are more tensors in the file than `n_expected` names, each of which is in it.
-static int refuse_extra(const SafeFile *file, const TensorTable *table, const char *const *prefixes, size_t n_prefixes, Error *error)
+// Names a tensor of the file that is not expected. There are more tensors in the file than expected ones, each of which is in it.
+static int refuse_extra(const SafeFile *file, const NamedArena *arenas, size_t n_arenas, Error *error)
 {
     bool *expected = calloc(file->count + 1, sizeof *expected);
     if (expected == NULL) {
         return error_set(error, "out of memory while checking %s", file->path);
     }
-    for (size_t i = 0; i < n_prefixes * table->count; i++) {
-        char name[NAME_BYTES];
-        snprintf(name, sizeof name, "%s%s", prefixes[i / table->count], table->items[i % table->count].name);
-        const SafeTensor *tensor = safetensors_find(file, name);
-        if (tensor != NULL) {
-            expected[tensor - file->items] = true;
+    for (size_t i = 0; i < n_arenas; i++) {
+        for (size_t j = 0; j < arenas[i].table->count; j++) {
+            char name[NAME_BYTES];
+            tensor_name(name, &arenas[i], &arenas[i].table->items[j]);
+            const SafeTensor *tensor = safetensors_find(file, name);
+            if (tensor != NULL) {
+                expected[tensor - file->items] = true;
+            }
         }
     }
     size_t extra = 0;
@@ -242,28 +258,30 @@ static int refuse_extra(const SafeFile *file, const TensorTable *table, const ch
     return -1;
 }
 
-// Checks that the file holds exactly the table's tensors under each prefix. Nothing large is allocated before this: the shapes that
-// pass are those of a file whose size has been checked against them.
-static int check_tensors(const SafeFile *file, const TensorTable *table, const char *const *prefixes, size_t n_prefixes, Error *error)
+// Checks that the file holds exactly the arenas' tensors. Nothing large is allocated before this: the shapes that pass are those of a
+// file whose size has been checked against them.
+static int check_tensors(const SafeFile *file, const NamedArena *arenas, size_t n_arenas, Error *error)
 {
-    for (size_t i = 0; i < n_prefixes * table->count; i++) {
-        const Tensor *tensor = &table->items[i % table->count];
-        char name[NAME_BYTES];
-        snprintf(name, sizeof name, "%s%s", prefixes[i / table->count], tensor->name);
-        if (safetensors_check_f32(file, name, tensor->n_dims, tensor->shape, error)) {
-            return -1;
+    for (size_t i = 0; i < n_arenas; i++) {
+        for (size_t j = 0; j < arenas[i].table->count; j++) {
+            const Tensor *tensor = &arenas[i].table->items[j];
+            char name[NAME_BYTES];
+            tensor_name(name, &arenas[i], tensor);
+            if (safetensors_check_f32(file, name, tensor->n_dims, tensor->shape, error)) {
+                return -1;
+            }
         }
     }
-    return file->count == n_prefixes * table->count ? 0 : refuse_extra(file, table, prefixes, n_prefixes, error);
+    return file->count == count_tensors(arenas, n_arenas) ? 0 : refuse_extra(file, arenas, n_arenas, error);
 }
 
-static int read_arena(float *arena, const SafeFile *file, const TensorTable *table, const char *prefix, Error *error)
+static int read_arena(const NamedArena *arena, const SafeFile *file, Error *error)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        const Tensor *tensor = &table->items[i];
+    for (size_t i = 0; i < arena->table->count; i++) {
+        const Tensor *tensor = &arena->table->items[i];
         char name[NAME_BYTES];
-        snprintf(name, sizeof name, "%s%s", prefix, tensor->name);
-        if (safetensors_read_f32(arena + tensor->offset, file, name, tensor->n_dims, tensor->shape, error)) {
+        tensor_name(name, arena, tensor);
+        if (safetensors_read_f32(arena->values + tensor->offset, file, name, tensor->n_dims, tensor->shape, error)) {
             return -1;
         }
     }
@@ -280,7 +298,6 @@ static int open_part(SafeFile *file, const char *folder, const char *name, Error
 
 int checkpoint_load_model(Model *model, const Kernels *kernels, const char *folder, Error *error)
 {
-    static const char *const prefixes[] = {""};
     ModelConfig config;
     TensorTable table = {0};
     SafeFile file;
@@ -289,11 +306,11 @@ int checkpoint_load_model(Model *model, const Kernels *kernels, const char *fold
     }
     int status = params_table(&table, &config, error);
     if (status == 0) {
-        status = check_tensors(&file, &table, prefixes, 1, error);
+        status = check_tensors(&file, &(NamedArena){"", &table, NULL}, 1, error);
         tensor_table_free(&table);
     }
     if (status == 0 && (status = model_create(model, &config, kernels, error)) == 0) {
-        status = read_arena(model->params, &file, &model->table, "", error);
+        status = read_arena(&(NamedArena){"", &model->table, model->params}, &file, error);
         if (status) {
             model_free(model);
         }
@@ -302,16 +319,15 @@ int checkpoint_load_model(Model *model, const Kernels *kernels, const char *fold
     return status;
 }
 
-int checkpoint_load_moments(float *const *moments, const char *const *moment_names, size_t n_moments, const Model *model, const char *folder,
-                            Error *error)
+int checkpoint_load_moments(const NamedArena *moments, size_t n_moments, const char *folder, Error *error)
 {
     SafeFile file;
     if (open_part(&file, folder, "optimizer.safetensors", error)) {
         return -1;
     }
-    int status = check_tensors(&file, &model->table, moment_names, n_moments, error);
+    int status = check_tensors(&file, moments, n_moments, error);
     for (size_t i = 0; i < n_moments && status == 0; i++) {
-        status = read_arena(moments[i], &file, &model->table, moment_names[i], error);
+        status = read_arena(&moments[i], &file, error);
     }
     safetensors_close(&file);
     return status;

@@ -13,12 +13,18 @@
 
 struct cJSON;
 
-// What a save writes. The arenas follow model->table.
+// Numbers that lie as a table says: each tensor stands in its file as prefix + name.
+typedef struct NamedArena {
+    const char *prefix;
+    const TensorTable *table;
+    float *values;   // [table->total]
+} NamedArena;
+
+// What a save writes.
 typedef struct CheckpointSource {
     const Model *model;
     const char *tokenizer_path;        // copied as tokenizer.json; NULL: none (tests)
-    const float *const *moments;       // optimizer arenas, NULL: no optimizer.safetensors
-    const char *const *moment_names;   // their prefixes in optimizer.safetensors: "m." , "v."
+    const NamedArena *moments;         // of the optimizer; NULL: no optimizer.safetensors
     size_t n_moments;
     const struct cJSON *trainer;       // step, tokens, data position, random state, settings; "files" is added by the save
 } CheckpointSource;
@@ -47,8 +53,8 @@ int checkpoint_verify(const char *folder, Error *error);
 // Returns 0, or -1 with nothing to free.
 int checkpoint_load_model(Model *model, const Kernels *kernels, const char *folder, Error *error);
 
-// Reads the optimizer's arenas [n_moments][model->table.total]. Returns 0, or -1 with `error` set.
-int checkpoint_load_moments(float *const *moments, const char *const *moment_names, size_t n_moments, const Model *model, const char *folder, Error *error);
+// Fills the optimizer's arenas. Returns 0, or -1 with `error` set: a tensor is missing, misshapen or of none of them.
+int checkpoint_load_moments(const NamedArena *moments, size_t n_moments, const char *folder, Error *error);
 
 // trainer.json; free with cJSON_Delete. NULL with `error` set.
 struct cJSON *checkpoint_load_trainer(const char *folder, Error *error);

@@ -25,7 +25,6 @@
 #include "checkpoint/safetensors.h"
 
 static char root[256];
-static const char *const moment_names[] = {"m.", "v."};
 
 // A path below the tests' folder; the last few stay valid.
 static const char *at(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -187,8 +186,12 @@ static void test_round_trip(void **state)
         cJSON_AddNumberToObject(trainer, "tokens", 3e10);
         cJSON_AddNumberToObject(trainer, "loss", 0.1 + 0.2);
         cJSON_AddStringToObject(trainer, "files", "replaced by the save");
-        const float *const sources[2] = {moments[0], moments[1]};
-        CheckpointSource source = {&model, at("tokenizer.json"), sources, moment_names, 2, trainer};
+        // The second arena holds the first tensors only.
+        TensorTable some = model.table;
+        some.count -= 2;
+        some.total = model.table.items[some.count].offset;
+        const NamedArena sources[2] = {{"m.", &model.table, moments[0]}, {"v.", &some, moments[1]}};
+        CheckpointSource source = {&model, at("tokenizer.json"), sources, 2, trainer};
         const char *out = at("round%d/deeper", tied);
         assert_int_equal(checkpoint_save(&source, out, 1000, &error), 0);
         cJSON_Delete(trainer);
@@ -201,12 +204,16 @@ static void test_round_trip(void **state)
         assert_true(loaded.config.norm_eps == config.norm_eps && loaded.config.tie_embeddings == config.tie_embeddings);
         assert_true(loaded.config.n_slot == 5 && loaded.config.forget_gate == config.forget_gate);
         assert_true(checkpoint_model_hash(&model) == checkpoint_model_hash(&loaded));
-        assert_int_equal(checkpoint_load_moments(back, moment_names, 2, &loaded, folder, &error), 0);
+        NamedArena read[2] = {{"m.", &loaded.table, back[0]}, {"v.", &some, back[1]}};
+        assert_int_equal(checkpoint_load_moments(read, 2, folder, &error), 0);
         assert_memory_equal(back[0], moments[0], total * sizeof(float));
-        assert_memory_equal(back[1], moments[1], total * sizeof(float));
-        // The wrong number of moments is a missing or an extra tensor.
-        assert_int_equal(checkpoint_load_moments(back, moment_names, 1, &loaded, folder, &error), -1);
+        assert_memory_equal(back[1], moments[1], some.total * sizeof(float));
+        // Arenas of another optimizer: a tensor is extra or missing.
+        assert_int_equal(checkpoint_load_moments(read, 1, folder, &error), -1);
         assert_non_null(strstr(error.text, "tensor v."));
+        read[1].table = &loaded.table;
+        assert_int_equal(checkpoint_load_moments(read, 2, folder, &error), -1);
+        assert_non_null(strstr(error.text, loaded.table.items[some.count].name));
         trainer = checkpoint_load_trainer(folder, &error);
         assert_non_null(trainer);
         assert_true(cJSON_GetObjectItem(trainer, "loss")->valuedouble == 0.1 + 0.2);
@@ -260,8 +267,8 @@ static void fresh(const Model *model)
     Error error;
     write_text(at("tokenizer.json"), "{\"made\": \"up\"}");
     assert_int_equal(folder_remove(at("damage"), &error), 0);
-    const float *const moments[2] = {model->params, model->params};
-    CheckpointSource source = {model, at("tokenizer.json"), moments, moment_names, 2, NULL};
+    const NamedArena moments[2] = {{"m.", &model->table, model->params}, {"v.", &model->table, model->params}};
+    CheckpointSource source = {model, at("tokenizer.json"), moments, 2, NULL};
     assert_int_equal(checkpoint_save(&source, at("damage"), 7, &error), 0);
 }
 

@@ -340,6 +340,24 @@ static void test_sum_squares(void **state)
     }
 }
 
+// Ceilings are positive and finite, and threads beyond the processors add nothing.
+static void test_ceilings(void **state)
+{
+    (void)state;
+    const Kernels *kernels = kernels_available()[0];
+    int processors = 1;
+#ifdef _OPENMP
+    processors = omp_get_num_procs();
+#endif
+    check_threads(processors);
+    double peak = kernels_measure_peak(kernels, false), read = kernels_measure_read(kernels);
+    check_threads(4 * processors);
+    double more = kernels_measure_peak(kernels, false);
+    check_threads(processors);
+    assert_true(peak > 1e8 && peak < 1e15 && read > 1e7 && read < 1e14);
+    assert_true(more > 0.0 && more < 1.5 * peak);
+}
+
 static void run_adamw(float *const arrays[3], const float *grad, size_t n, int steps, const Kernels *kernels)
 {
     for (int step = 1; step <= steps; step++) {
@@ -445,7 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables), cmocka_unit_test(test_gemm),   cmocka_unit_test(test_linear), cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_gate),   cmocka_unit_test(test_swiglu), cmocka_unit_test(test_sigmoid), cmocka_unit_test(test_add),
-        cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_adamw), cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_adamw), cmocka_unit_test(test_ceilings), cmocka_unit_test(test_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,26 @@ expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two
 expect 0 "" "$train" "$work/data" $shape --threads 1 --steps 12 --out "$work/one"
 same one two 00000012
 
+# ---- a loss that rises ----
+expect 0 "" "$train" "$work/data" $shape --lr 20 --warmup 200 --steps 150 --out "$work/rising"
+says "the loss has been rising"
+[ "$(grep -c '"rising":true' "$work/rising/log.jsonl")" -eq 1 ] || fail "the rise is not in the log once"
+! grep -q '"rising"' "$work/unbroken/log.jsonl" || fail "a falling loss is told as rising"
+
+# ---- muon ----
+muon="$train $work/data $shape --optimizer muon --steps 60"
+expect 0 "" $muon --out "$work/muon"
+says "epochs; muon, rate"
+last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$work/muon/log.jsonl")
+awk "BEGIN { exit !($last < $first - 1.0) }" || fail "with Muon the loss goes from $first to $last"
+start_and_wait "$work/muon2/step_00000020" $muon --out "$work/muon2" --save-every 20
+stop_with KILL
+[ ! -e "$work/muon2/step_00000060" ] || fail "the run was over before it could be killed"
+expect 1 "optimizer cannot change on --resume (muon in the checkpoint, adamw now)" "$train" --resume --out "$work/muon2" --optimizer adamw
+expect 0 "" "$train" --resume --out "$work/muon2" --threads 2
+same muon muon2 00000060
+expect 1 "optimizer cannot change on --resume (adamw in the checkpoint, muon now)" "$train" --resume --out "$work/one" --optimizer muon
+
 # ---- checkpoints ----
 expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
 expect 0 "" "$train" --resume --out "$work/one"
@@ -168,13 +188,31 @@ cp "$work/data/train_000000.bin" "$work/alone.bin"
 expect 1 "need --tokenizer FILE" "$train" "$work/alone.bin" $tiny --out "$work/x"
 expect 0 "" "$train" "$work/alone.bin" $tiny --vocab-size 400 --out "$work/alone"
 
+# ---- a stop while documents are prepared ----
+"$stories" --documents 12000 --seed 5 --out "$work/many.jsonl"
+"$prepare" "$work/many.jsonl" --out "$work/many" --tokenizer "$work/data/tokenizer.json" --threads 1 2>"$work/err"
+# SIGHUP has the same handler (tests/test_programs.sh), and cannot be tried everywhere.
+for signal in "INT 130" "TERM 143"; do
+    rm -rf "$work/prepares"
+    start_and_wait "$work/prepares/data/train_000000.bin.tmp" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
+    stop_with "${signal% *}"
+    [ "$got" -eq "${signal#* }" ] || fail "exit code $got after SIG${signal% *} while preparing"
+    says "^stopped while preparing $work/prepares/data"
+    ! grep -q "^error" "$work/err" || fail "a stop is told as an error"
+    [ ! -e "$work/prepares/data/prepare.json" ] || fail "SIG${signal% *} came too late"
+done
+expect 0 "" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
+for file in train_000000.bin val_000000.bin tokenizer.json; do
+    cmp "$work/many/$file" "$work/prepares/data/$file" || fail "$file of a stopped preparation differs"
+done
+
 # ---- bad inputs ----
 expect 2 "unknown flag" "$train" "$work/data" --out "$work/x" --frobnicate
 expect 2 "out DIR is missing" "$train" "$work/data"
 expect 2 "DATA is missing" "$train" --out "$work/x"
 expect 2 "give one" "$train" "$work/data" --out "$work/x" --steps 3 --epochs 1
 expect 2 "schedule" "$train" "$work/data" --out "$work/x" --schedule linear
-expect 1 "muon is not in this version" "$train" "$work/data" --out "$work/x" --optimizer muon
+expect 2 "there are adamw and muon" "$train" "$work/data" --out "$work/x" --optimizer sgd
 expect 1 "$work/none.txt" "$train" "$work/none.txt" --out "$work/x"
 mkdir "$work/empty"
 expect 1 "$work/empty" "$train" "$work/empty" --out "$work/x"

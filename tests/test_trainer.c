@@ -73,23 +73,29 @@ static int tear_down(void **state)
     return 0;
 }
 
-static TrainerOptions tiny_options(size_t micro_batch, size_t n_micro)
+static TrainerOptions tiny_options(OptimizerKind optimizer, size_t micro_batch, size_t n_micro)
 {
-    return (TrainerOptions){.micro_batch = micro_batch, .n_micro = n_micro, .seq_len = SEQ_LEN, .weight_decay = 0.1, .clip = 1.0, .seed = 1,
+    return (TrainerOptions){.micro_batch = micro_batch, .n_micro = n_micro, .seq_len = SEQ_LEN, .optimizer = optimizer, .weight_decay = 0.1,
+                            .clip = 1.0, .seed = 1,
                             .schedule = {.kind = SCHEDULE_COSINE, .lr = 1e-2, .min_lr = 1e-3, .warmup = 2, .steps = 30}};
 }
 
-static void tiny_trainer(Trainer *trainer, const Fixture *fixture, size_t micro_batch, size_t n_micro)
+static void optimized_trainer(Trainer *trainer, const Fixture *fixture, OptimizerKind optimizer, size_t micro_batch, size_t n_micro)
 {
     Error error;
     Model model;
     ModelConfig config = tiny_config();
-    TrainerOptions options = tiny_options(micro_batch, n_micro);
+    TrainerOptions options = tiny_options(optimizer, micro_batch, n_micro);
     assert_ok(model_create(&model, &config, kernels(), &error), &error);
     model_init(&model, 1, SEQ_LEN);
     assert_ok(trainer_create(trainer, &model, &options, &error), &error);
     trainer->train = trainer->val = fixture->loader;
     trainer->eval_windows = 7;
+}
+
+static void tiny_trainer(Trainer *trainer, const Fixture *fixture, size_t micro_batch, size_t n_micro)
+{
+    optimized_trainer(trainer, fixture, OPTIMIZER_ADAMW, micro_batch, n_micro);
 }
 
 static StepResult steps(Trainer *trainer, int count)
@@ -105,10 +111,10 @@ static StepResult steps(Trainer *trainer, int count)
 
 // ---- the step ----
 
-static void test_learns(void **state)
+static void check_learns(const Fixture *fixture, OptimizerKind optimizer)
 {
     Trainer trainer;
-    tiny_trainer(&trainer, *state, 4, 1);
+    optimized_trainer(&trainer, fixture, optimizer, 4, 1);
     StepResult first = steps(&trainer, 1);
     assert_true(fabs(first.loss - log(VOCAB)) < 0.1);
     assert_int_equal(first.targets, 4 * SEQ_LEN);
@@ -118,6 +124,12 @@ static void test_learns(void **state)
     assert_int_equal(trainer.window, 120);
     assert_int_equal(trainer.tokens_seen, 120 * SEQ_LEN);
     trainer_free(&trainer);
+}
+
+static void test_learns(void **state)
+{
+    check_learns(*state, OPTIMIZER_ADAMW);
+    check_learns(*state, OPTIMIZER_MUON);
 }
 
 // The mean over the batch does not depend on how it is cut into micro-batches.
@@ -139,28 +151,37 @@ static void test_accumulation(void **state)
     trainer_free(&parts);
 }
 
-static void test_threads(void **state)
-{
 #ifdef _OPENMP
+static void check_threads(const Fixture *fixture, OptimizerKind optimizer)
+{
     Trainer trainer[3];
     int before = omp_get_max_threads(), counts[3] = {5, 2, 1};
     for (int i = 0; i < 3; i++) {
         omp_set_num_threads(counts[i]);
-        tiny_trainer(&trainer[i], *state, 3, 2);
+        optimized_trainer(&trainer[i], fixture, optimizer, 3, 2);
         steps(&trainer[i], 5);
     }
     omp_set_num_threads(before);
     size_t bytes = trainer[0].model.table.total * sizeof(float);
     for (int i = 1; i < 3; i++) {
         assert_memory_equal(trainer[0].model.params, trainer[i].model.params, bytes);
-        assert_memory_equal(trainer[0].optimizer.v, trainer[i].optimizer.v, bytes);
+        assert_memory_equal(trainer[0].optimizer.m, trainer[i].optimizer.m, bytes);
+        assert_memory_equal(trainer[0].optimizer.v, trainer[i].optimizer.v, trainer[i].optimizer.v_table.total * sizeof(float));
     }
     for (int i = 0; i < 3; i++) {
         trainer_free(&trainer[i]);
     }
+}
+#endif
+
+static void test_threads(void **state)
+{
+#ifdef _OPENMP
+    check_threads(*state, OPTIMIZER_ADAMW);
+    check_threads(*state, OPTIMIZER_MUON);
 #else
     (void)state;
-    print_message("built without OpenMP: nothing to compare\n");
+    print_message("skipped: numbers of threads, because this is built without OpenMP\n");
 #endif
 }
 
@@ -254,9 +275,9 @@ static void save_trainer(const Trainer *trainer, const TrainSettings *settings, 
     Error error;
     cJSON *json = snapshot_to_json(trainer, settings, data);
     assert_non_null(json);
-    const float *moments[] = {trainer->optimizer.m, trainer->optimizer.v};
-    CheckpointSource source = {.model = &trainer->model, .moments = moments, .moment_names = optimizer_moment_names, .n_moments = OPTIMIZER_MOMENTS,
-                               .trainer = json};
+    NamedArena moments[OPTIMIZER_ARENAS];
+    optimizer_arenas(moments, &trainer->optimizer, &trainer->model.table);
+    CheckpointSource source = {.model = &trainer->model, .moments = moments, .n_moments = OPTIMIZER_ARENAS, .trainer = json};
     assert_ok(checkpoint_save(&source, out, trainer->step, &error), &error);
     cJSON_Delete(json);
 }
@@ -279,7 +300,7 @@ static void check_arguments(const cJSON *json, const char *folder)
     free(other);
 }
 
-static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *out, const DataIdentity *data)
+static void load_trainer(Trainer *trainer, const Fixture *fixture, OptimizerKind optimizer, const char *out, const DataIdentity *data)
 {
     Error error, note;
     Model model;
@@ -287,12 +308,13 @@ static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *o
     assert_non_null(folder);
     cJSON *json = checkpoint_load_trainer(folder, &error);
     assert_non_null(json);
-    TrainerOptions options = tiny_options(3, 2);
+    TrainerOptions options = tiny_options(optimizer, 3, 2);
     assert_ok(checkpoint_load_model(&model, kernels(), folder, &error), &error);
     assert_ok(trainer_create(trainer, &model, &options, &error), &error);
-    float *moments[] = {trainer->optimizer.m, trainer->optimizer.v};
+    NamedArena moments[OPTIMIZER_ARENAS];
+    optimizer_arenas(moments, &trainer->optimizer, &trainer->model.table);
     assert_ok(snapshot_restore(trainer, json, &error), &error);
-    assert_ok(checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &trainer->model, folder, &error), &error);
+    assert_ok(checkpoint_load_moments(moments, OPTIMIZER_ARENAS, folder, &error), &error);
     assert_ok(snapshot_check_data(json, data, &error), &error);
     DataIdentity other = *data;
     other.tokens++;
@@ -315,9 +337,9 @@ static void load_trainer(Trainer *trainer, const Fixture *fixture, const char *o
     free(folder);
 }
 
-static void test_snapshot(void **state)
+// A run that was saved and loaded goes on with the bits of an unbroken one.
+static void check_snapshot(const Fixture *fixture, OptimizerKind optimizer, const char *run)
 {
-    Fixture *fixture = *state;
     Trainer unbroken, before, after;
     uint64_t other_print = 0;
     Error error;
@@ -325,19 +347,19 @@ static void test_snapshot(void **state)
     TrainSettings *settings = PARSE("train", a, "b", "--out", "run");
     DataIdentity data = {.arguments = settings->data, .n_arguments = 2, .prepared = true, .tokens = loader_tokens(fixture->loader),
                          .windows = loader_windows(fixture->loader), .tokenizer_hash = UINT32_MAX - 1};
-    char *out = path_join(fixture->folder, "run");
+    char *out = path_join(fixture->folder, run);
     assert_ok(snapshot_fingerprint(&data.fingerprint, fixture->loader, SEQ_LEN, &error), &error);
     assert_ok(snapshot_fingerprint(&other_print, fixture->loader, SEQ_LEN, &error), &error);
     assert_true(data.fingerprint == other_print && other_print != 0);
-    tiny_trainer(&unbroken, fixture, 3, 2);
+    optimized_trainer(&unbroken, fixture, optimizer, 3, 2);
     steps(&unbroken, 24);
     rng_next(&unbroken.rng);
-    tiny_trainer(&before, fixture, 3, 2);
+    optimized_trainer(&before, fixture, optimizer, 3, 2);
     steps(&before, 11);
     rng_next(&before.rng);
     before.skipped_in_row = 2;
     save_trainer(&before, settings, &data, out);
-    load_trainer(&after, fixture, out, &data);
+    load_trainer(&after, fixture, optimizer, out, &data);
     assert_int_equal(after.step, 11);
     assert_int_equal(after.optimizer.updates, 11);
     assert_int_equal(after.skipped_in_row, 2);
@@ -346,9 +368,10 @@ static void test_snapshot(void **state)
     size_t bytes = unbroken.model.table.total * sizeof(float);
     assert_memory_equal(unbroken.model.params, after.model.params, bytes);
     assert_memory_equal(unbroken.optimizer.m, after.optimizer.m, bytes);
-    assert_memory_equal(unbroken.optimizer.v, after.optimizer.v, bytes);
+    assert_memory_equal(unbroken.optimizer.v, after.optimizer.v, unbroken.optimizer.v_table.total * sizeof(float));
     assert_memory_equal(&unbroken.rng, &after.rng, sizeof after.rng);
     assert_true(unbroken.norm_average == after.norm_average);
+    assert_memory_equal(&unbroken.watch, &after.watch, sizeof after.watch);
     assert_int_equal(unbroken.window, after.window);
     assert_int_equal(unbroken.tokens_seen, after.tokens_seen);
     trainer_free(&unbroken);
@@ -357,6 +380,12 @@ static void test_snapshot(void **state)
     drop(settings);
     free(a);
     free(out);
+}
+
+static void test_snapshot(void **state)
+{
+    check_snapshot(*state, OPTIMIZER_ADAMW, "adamw");
+    check_snapshot(*state, OPTIMIZER_MUON, "muon");
 }
 
 static void test_snapshot_refuses(void **state)
@@ -369,6 +398,8 @@ static void test_snapshot_refuses(void **state)
         "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":2,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"]}",
         "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\"]}",
         "{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"x\",\"4\"]}",
+        ("{\"format\":1,\"step\":1,\"window\":1,\"tokens\":1,\"updates\":1,\"skipped_in_row\":0,\"grad_norm_average\":1,\"random_state\":[\"1\",\"2\",\"3\",\"4\"],"
+         "\"loss_watch\":{\"mean\":1,\"least\":1,\"above\":-2}}"),
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Error error = {""};
@@ -393,22 +424,24 @@ static int poison(const char *folder, const char *name)
     if (found == NULL || trainer == NULL || snapshot_step(&step, trainer, &error) || checkpoint_load_model(&model, found, folder, &error)) {
         return args_fail(&error);
     }
-    float *moments[] = {calloc(model.table.total, sizeof(float)), calloc(model.table.total, sizeof(float))};
-    const float *saved[] = {moments[0], moments[1]};
+    Optimizer optimizer;
+    NamedArena moments[OPTIMIZER_ARENAS];
+    if (optimizer_create(&optimizer, OPTIMIZER_ADAMW, &model.table, 0.0, &error)) {
+        return args_fail(&error);
+    }
+    optimizer_arenas(moments, &optimizer, &model.table);
     const Tensor *tensor = tensor_find(&model.table, name);
     char *tokenizer = path_join(folder, "tokenizer.json");
-    if (tensor == NULL || checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &model, folder, &error)) {
+    if (tensor == NULL || checkpoint_load_moments(moments, OPTIMIZER_ARENAS, folder, &error)) {
         return 1;
     }
     model.params[tensor->offset + tensor->count / 2] = NAN;
-    CheckpointSource source = {.model = &model, .tokenizer_path = tokenizer, .moments = saved, .moment_names = optimizer_moment_names,
-                               .n_moments = OPTIMIZER_MOMENTS, .trainer = trainer};
+    CheckpointSource source = {.model = &model, .tokenizer_path = tokenizer, .moments = moments, .n_moments = OPTIMIZER_ARENAS, .trainer = trainer};
     char *out = strndup(folder, (size_t)(path_base(folder) - folder));
     int failed = checkpoint_save(&source, out, step, &error);
     free(out);
     free(tokenizer);
-    free(moments[0]);
-    free(moments[1]);
+    optimizer_free(&optimizer);
     cJSON_Delete(trainer);
     model_free(&model);
     return failed ? args_fail(&error) : 0;

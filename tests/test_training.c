@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "training/log.h"
+#include "training/loss_watch.h"
 #include "training/optimizer.h"
 #include "training/schedule.h"
 #include "training/settings.h"
@@ -56,7 +57,7 @@ static void test_optimizer(void **state)
     assert_ok(model_create(&model, &config, kernels(), &error), &error);
     model_init(&model, 1, SEQ_LEN);
     size_t n = model.table.total;
-    assert_ok(optimizer_create(&optimizer, n, 0.1, &error), &error);
+    assert_ok(optimizer_create(&optimizer, OPTIMIZER_ADAMW, &model.table, 0.1, &error), &error);
     double *p = calloc(n, sizeof *p), *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v);
     float *gradients = calloc(n, sizeof *gradients), *expected = calloc(n, sizeof *expected);
     Rng rng;
@@ -126,6 +127,43 @@ static void test_first_not_finite(void **state)
     model_free(&model);
 }
 
+// ---- loss ----
+
+// How many times `count` losses of about `loss` make the watch speak; *last is the number of the last such loss, from 1.
+static int count_told(LossWatch *watch, double loss, int count, int *last)
+{
+    int told = 0;
+    for (int i = 1; i <= count; i++) {
+        if (loss_watch_add(watch, loss + (i % 2 == 0 ? 0.05 : -0.05) * loss)) {
+            told++;
+            *last = i;
+        }
+    }
+    return told;
+}
+
+static void test_loss_watch(void **state)
+{
+    (void)state;
+    LossWatch watch = {0};
+    int last = 0;
+    assert_int_equal(count_told(&watch, 4.0, 50, &last), 0);
+    assert_int_equal(count_told(&watch, 2.0, 500, &last), 0);
+    assert_true(fabs(watch.mean - 2.0) < 0.01 && watch.least < 2.0);
+    // A loss that is half again as high: the mean is a tenth above after some ten steps; told once.
+    assert_int_equal(count_told(&watch, 3.0, 1000, &last), 1);
+    assert_in_range(last, LOSS_WATCH_STEPS + 5, LOSS_WATCH_STEPS + 20);
+    // Another rise counts only behind a new least, and a short one not at all.
+    assert_int_equal(count_told(&watch, 2.1, 500, &last) + count_told(&watch, 3.0, 500, &last), 0);
+    assert_int_equal(count_told(&watch, 1.0, 500, &last), 0);
+    assert_int_equal(count_told(&watch, 1.2, 60, &last) + count_told(&watch, 1.0, 100, &last), 0);
+    assert_int_equal(count_told(&watch, 1.2, 500, &last), 1);
+    assert_false(loss_is_unlikely(log(2048.0) + 0.3, 2048));
+    assert_true(loss_is_unlikely(log(2048.0) + 1.1, 2048));
+    assert_true(loss_is_unlikely(log(2048.0) - 1.1, 2048));
+    assert_true(loss_is_unlikely(NAN, 2048));
+}
+
 // ---- log ----
 
 static int count_lines(const char *path, char **text)
@@ -150,7 +188,8 @@ static void test_log(void **state)
     assert_ok(train_log_open(&log, folder, 0, &error), &error);
     for (int step = 1; step <= 12; step++) {
         LogRecord record = {.step = step, .tokens = UINT64_C(5000000000) * (uint64_t)step, .loss = step == 3 ? NAN : 2.5, .lr = 1e-3, .grad_norm = 0.5,
-                            .tokens_per_second = 100.0, .val_loss = step == 4 ? 2.25 : NAN, .skipped = step == 3 ? "gradient of norm.weight" : NULL};
+                            .tokens_per_second = 100.0, .val_loss = step == 4 ? 2.25 : NAN, .rising = step == 5,
+                            .skipped = step == 3 ? "gradient of norm.weight" : NULL};
         assert_ok(train_log_write(&log, &record, &error), &error);
     }
     train_log_close(&log);
@@ -164,6 +203,7 @@ static void test_log(void **state)
         assert_true(cJSON_IsNull(cJSON_GetObjectItem(json, "loss")) == (step == 3));
         assert_true(cJSON_HasObjectItem(json, "skipped") == (step == 3));
         assert_true(cJSON_HasObjectItem(json, "val_loss") == (step == 4));
+        assert_true(cJSON_IsTrue(cJSON_GetObjectItem(json, "rising")) == (step == 5));
         cJSON_Delete(json);
     }
     free(text);
@@ -298,6 +338,19 @@ static void test_settings_restore(void **state)
     assert_int_equal(settings_restore(s, read, &error), -1);
     assert_non_null(strstr(error.text, "--seq-len cannot change"));
     drop(s);
+    static const char *const names[] = {"schedule", "optimizer", "dtype"};
+    for (size_t i = 0; i < 3; i++) {
+        cJSON *good = cJSON_DetachItemFromObject(cJSON_GetObjectItem(read, "settings"), names[i]), *bad[] = {cJSON_CreateNull(), cJSON_CreateString("x")};
+        for (size_t j = 0; j < 2; j++) {
+            cJSON_AddItemToObject(cJSON_GetObjectItem(read, "settings"), names[i], bad[j]);
+            s = PARSE("train", "--out", "run", "--resume");
+            assert_int_equal(settings_restore(s, read, &error), -1);
+            assert_non_null(strstr(error.text, names[i]));
+            drop(s);
+            cJSON_DeleteItemFromObject(cJSON_GetObjectItem(read, "settings"), names[i]);
+        }
+        cJSON_AddItemToObject(cJSON_GetObjectItem(read, "settings"), names[i], good);
+    }
     cJSON_ReplaceItemInObject(cJSON_GetObjectItem(read, "settings"), "micro_batch", cJSON_CreateNumber(-5e12));
     s = PARSE("train", "--out", "run", "--resume");
     assert_int_equal(settings_restore(s, read, &error), -1);
@@ -314,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_first_not_finite),
+        cmocka_unit_test(test_loss_watch),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_settings_resolve),
         cmocka_unit_test(test_settings_model),

@@ -130,6 +130,7 @@ static char *prepare_into(const DatasetRequest *request, const char *name, const
     options.vocab_size = request->vocab_size;
     options.val_fraction = val_fraction;
     options.threads = request->threads;
+    options.stop = request->stop;
     char *folder = path_join(request->out, name);
     if (folder == NULL) {
         error_set(error, "out of memory");

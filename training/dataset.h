@@ -2,6 +2,7 @@
 #ifndef TRAINING_DATASET_H
 #define TRAINING_DATASET_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +37,7 @@ typedef struct DatasetRequest {
     double val_fraction;         // of documents, without `val`
     CorpusOptions documents;     // how documents are read (text_key, where, dedup, strict)
     int64_t threads;             // for preparing; 0: all
+    const volatile sig_atomic_t *stop;   // not 0: preparing ends with an error, and the next time goes on from there; may be NULL
     const DataSource *train;
     const DataSource *val;       // NULL: the validation split of `train`, if it has one
 } DatasetRequest;

@@ -97,6 +97,9 @@ static void print_record(FILE *file, const LogRecord *record)
     if (record->spike) {
         fprintf(file, ",\"spike\":true");
     }
+    if (record->rising) {
+        fprintf(file, ",\"rising\":true");
+    }
     if (record->skipped != NULL) {
         fprintf(file, ",\"skipped\":\"%s\"", record->skipped);
     }

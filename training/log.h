@@ -20,7 +20,7 @@ typedef struct LogRecord {
     double lr, grad_norm;       // the norm before clipping
     double tokens_per_second;
     double val_loss;            // NaN: not evaluated at this step, the key is left out
-    bool clipped, spike;        // true: the keys "clipped" and "spike" are written
+    bool clipped, spike, rising;   // true: the keys "clipped", "spike" and "rising" are written
     const char *skipped;        // why the step was skipped; NULL: it was not, the key is left out
 } LogRecord;
 

@@ -5,16 +5,81 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const optimizer_moment_names[OPTIMIZER_MOMENTS] = {"m.", "v."};
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
-int optimizer_create(Optimizer *optimizer, size_t total, double weight_decay, Error *error)
+#include "training/muon.h"
+
+static const char *const names[] = {"adamw", "muon"};
+
+int optimizer_kind(OptimizerKind *kind, const char *name, Error *error)
 {
-    *optimizer = (Optimizer){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = weight_decay};
-    optimizer->m = calloc(total, sizeof(float));
-    optimizer->v = calloc(total, sizeof(float));
-    if (optimizer->m == NULL || optimizer->v == NULL) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *kind = (OptimizerKind)i;
+            return 0;
+        }
+    }
+    return error_set(error, "optimizer '%s' is unknown: there are adamw and muon", name);
+}
+
+// ---- state ----
+
+static bool is_muon(OptimizerKind kind, const Tensor *tensor) { return kind == OPTIMIZER_MUON && muon_takes(tensor); }
+
+// The table of the tensors that have a second moment.
+static int second_moment_table(TensorTable *v_table, OptimizerKind kind, const TensorTable *table, Error *error)
+{
+    *v_table = (TensorTable){.items = calloc(table->count + 1, sizeof *table->items)};
+    if (v_table->items == NULL) {
+        return error_set(error, "out of memory for the optimizer");
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        if (!is_muon(kind, &table->items[i])) {
+            Tensor *tensor = &v_table->items[v_table->count++];
+            *tensor = table->items[i];
+            tensor->offset = v_table->total;
+            v_table->total += tensor->count;
+        }
+    }
+    return 0;
+}
+
+static size_t thread_count(void)
+{
+#ifdef _OPENMP
+    return (size_t)omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static size_t thread_index(void)
+{
+#ifdef _OPENMP
+    return (size_t)omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+int optimizer_create(Optimizer *optimizer, OptimizerKind kind, const TensorTable *table, double weight_decay, Error *error)
+{
+    *optimizer = (Optimizer){.kind = kind, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.95, .weight_decay = weight_decay};
+    if (second_moment_table(&optimizer->v_table, kind, table, error)) {
+        return -1;
+    }
+    optimizer->scratch_floats = kind == OPTIMIZER_MUON ? muon_scratch_floats(table) : 0;
+    optimizer->scratch_threads = thread_count();
+    size_t scratch = optimizer->scratch_floats * optimizer->scratch_threads;
+    optimizer->m = calloc(table->total, sizeof(float));
+    optimizer->v = calloc(optimizer->v_table.total, sizeof(float));
+    optimizer->scratch = malloc((scratch + 1) * sizeof(float));
+    if (optimizer->m == NULL || optimizer->v == NULL || optimizer->scratch == NULL) {
+        size_t floats = table->total + optimizer->v_table.total + scratch;
         optimizer_free(optimizer);
-        return error_set(error, "out of memory for the optimizer's moments (2 × %zu floats): a smaller --preset helps", total);
+        return error_set(error, "out of memory for the optimizer's state (%zu floats): a smaller --preset helps", floats);
     }
     return 0;
 }
@@ -23,20 +88,77 @@ void optimizer_free(Optimizer *optimizer)
 {
     free(optimizer->m);
     free(optimizer->v);
-    optimizer->m = optimizer->v = NULL;
+    free(optimizer->scratch);
+    tensor_table_free(&optimizer->v_table);
+    optimizer->m = optimizer->v = optimizer->scratch = NULL;
+}
+
+double optimizer_bytes(OptimizerKind kind, const TensorTable *table)
+{
+    double floats = (double)table->total + (kind == OPTIMIZER_MUON ? (double)(muon_scratch_floats(table) * thread_count()) : 0.0);
+    for (size_t i = 0; i < table->count; i++) {
+        floats += is_muon(kind, &table->items[i]) ? 0.0 : (double)table->items[i].count;
+    }
+    return floats * sizeof(float);
+}
+
+void optimizer_arenas(NamedArena arenas[OPTIMIZER_ARENAS], const Optimizer *optimizer, const TensorTable *table)
+{
+    arenas[0] = (NamedArena){"m.", table, optimizer->m};
+    arenas[1] = (NamedArena){"v.", &optimizer->v_table, optimizer->v};
+}
+
+// ---- a step ----
+
+// How gradients become steps this time.
+typedef struct Rates {
+    double grad_scale, lr;
+} Rates;
+
+static double decay_of(const Optimizer *optimizer, const Tensor *tensor) { return tensor->is_matrix ? optimizer->weight_decay : 0.0; }
+
+static void adamw_steps(Optimizer *optimizer, Model *model, const float *gradients, const Rates *rates)
+{
+    float correction1 = (float)(1.0 - pow(optimizer->beta1, (double)optimizer->updates));
+    float correction2 = (float)(1.0 - pow(optimizer->beta2, (double)optimizer->updates));
+    float *v = optimizer->v;   // lies in the order of the tensors
+    for (size_t i = 0; i < model->table.count; i++) {
+        const Tensor *tensor = &model->table.items[i];
+        size_t at = tensor->offset;
+        if (!is_muon(optimizer->kind, tensor)) {
+            model->kernels->adamw(model->params + at, optimizer->m + at, v, gradients + at, tensor->count, (float)rates->grad_scale, (float)rates->lr,
+                                  (float)optimizer->beta1, (float)optimizer->beta2, (float)optimizer->eps, (float)decay_of(optimizer, tensor),
+                                  correction1, correction2);
+            v += tensor->count;
+        }
+    }
+}
+
+// Each thread works on matrices of its own: the products of small models are too short to be shared out.
+static void muon_steps(Optimizer *optimizer, Model *model, const float *gradients, const Rates *rates)
+{
+    size_t threads = thread_count() < optimizer->scratch_threads ? thread_count() : optimizer->scratch_threads;
+    bool bf16 = model->bf16 && model->kernels->fast_bf16;
+    (void)threads;   // without OpenMP
+#pragma omp parallel for schedule(dynamic) num_threads((int)threads)
+    for (size_t i = 0; i < model->table.count; i++) {
+        const Tensor *tensor = &model->table.items[i];
+        size_t at = tensor->offset;
+        if (is_muon(optimizer->kind, tensor)) {
+            MuonRates muon = {.grad_scale = rates->grad_scale, .lr = rates->lr, .decay = decay_of(optimizer, tensor), .momentum = optimizer->momentum};
+            muon_step(model->params + at, optimizer->m + at, gradients + at, optimizer->scratch + thread_index() * optimizer->scratch_floats,
+                      tensor->shape[0], tensor->shape[1], &muon, model->kernels, bf16);
+        }
+    }
 }
 
 void optimizer_step(Optimizer *optimizer, Model *model, const float *gradients, double grad_scale, double lr)
 {
+    Rates rates = {grad_scale, lr};
     optimizer->updates++;
-    double correction1 = 1.0 - pow(optimizer->beta1, (double)optimizer->updates);
-    double correction2 = 1.0 - pow(optimizer->beta2, (double)optimizer->updates);
-    for (size_t i = 0; i < model->table.count; i++) {
-        const Tensor *tensor = &model->table.items[i];
-        size_t at = tensor->offset;
-        model->kernels->adamw(model->params + at, optimizer->m + at, optimizer->v + at, gradients + at, tensor->count, (float)grad_scale, (float)lr,
-                              (float)optimizer->beta1, (float)optimizer->beta2, (float)optimizer->eps,
-                              tensor->is_matrix ? (float)optimizer->weight_decay : 0.0f, (float)correction1, (float)correction2);
+    adamw_steps(optimizer, model, gradients, &rates);
+    if (optimizer->kind == OPTIMIZER_MUON) {
+        muon_steps(optimizer, model, gradients, &rates);
     }
 }
 

@@ -26,9 +26,10 @@ static int save(Run *run, Error *error)
     if (json == NULL) {
         return error_set(error, "out of memory for trainer.json");
     }
-    const float *moments[OPTIMIZER_MOMENTS] = {trainer->optimizer.m, trainer->optimizer.v};
-    CheckpointSource source = {.model = &trainer->model, .tokenizer_path = run->tokenizer_path, .moments = moments,
-                               .moment_names = optimizer_moment_names, .n_moments = OPTIMIZER_MOMENTS, .trainer = json};
+    NamedArena moments[OPTIMIZER_ARENAS];
+    optimizer_arenas(moments, &trainer->optimizer, &trainer->model.table);
+    CheckpointSource source = {.model = &trainer->model, .tokenizer_path = run->tokenizer_path, .moments = moments, .n_moments = OPTIMIZER_ARENAS,
+                               .trainer = json};
     int failed = train_log_sync(&run->log, error) || checkpoint_save(&source, run->settings->out, trainer->step, error);
     cJSON_Delete(json);
     if (failed) {
@@ -85,13 +86,22 @@ static void tell_events(Run *run, const StepResult *result)
         MESSAGE(run, "warning: step %" PRId64 ": gradient norm %.3g is more than ten times its mean%s", run->trainer->step, result->grad_norm,
                 result->clipped ? ", clipped" : " (--clip is off)");
     }
+    const Trainer *trainer = run->trainer;
+    if (result->rising) {
+        MESSAGE(run, "warning: step %" PRId64 ": the loss has been rising: its mean, %.4g, has been over %.0f %% above its least, %.4g, for %d steps; "
+                "a lower --lr may help", trainer->step, trainer->watch.mean, 100.0 * (LOSS_WATCH_FACTOR - 1.0), trainer->watch.least, LOSS_WATCH_STEPS);
+    }
+    if (trainer->step == 1 && !result->skipped && result->targets > 0 && loss_is_unlikely(result->loss, trainer->model.config.vocab_size)) {
+        MESSAGE(run, "warning: the loss of the first step is %.4g, where random weights give about ln(vocabulary) = %.4g: the data or the start values "
+                "are unusual", result->loss, log((double)trainer->model.config.vocab_size));
+    }
 }
 
 static void write_log(Run *run, const StepResult *result, double seconds, double val_loss)
 {
     LogRecord record = {.step = run->trainer->step, .tokens = run->trainer->tokens_seen, .loss = result->loss, .lr = result->lr,
                         .grad_norm = result->grad_norm, .tokens_per_second = (double)run->settings->batch_tokens / seconds, .val_loss = val_loss,
-                        .clipped = result->clipped, .spike = result->spike, .skipped = result->skipped ? result->where : NULL};
+                        .clipped = result->clipped, .spike = result->spike, .rising = result->rising, .skipped = result->skipped ? result->where : NULL};
     Error error;
     bool failed = train_log_write(&run->log, &record, &error) != 0;
     if (failed && !run->log_fails) {

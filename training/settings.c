@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "training/optimizer.h"
 #include "training/schedule.h"
 
 #define MAX_STEPS 1e12
@@ -102,7 +103,7 @@ static void add_run_flags(TrainSettings *s)
     add_real(s, SETTING_FREE, "min-lr", &s->min_lr, -1.0, 100.0, "learning rate at the end; -1: a tenth of --lr");
     add_size(s, SETTING_FREE, "warmup", &s->warmup, -1, MAX_STEPS, "steps of linear warm-up; -1: a tenth of the run, at most 1000");
     add_string(s, SETTING_FREE, "schedule", &s->schedule, "NAME", "cosine, wsd (stable, then down over the last fifth) or constant");
-    add_string(s, SETTING_FIXED, "optimizer", &s->optimizer, "NAME", "adamw");
+    add_string(s, SETTING_FIXED, "optimizer", &s->optimizer, "NAME", "adamw, or muon: Muon for the large matrices of the blocks, AdamW for the rest");
     add_real(s, SETTING_FREE, "weight-decay", &s->weight_decay, 0.0, 100.0, "decay of matrices");
     add_real(s, SETTING_FREE, "clip", &s->clip, 0.0, 1e9, "largest norm of the gradient; 0: no limit");
     add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32, or bf16: matrix products with bf16 factors and f32 sums");
@@ -170,10 +171,13 @@ bool settings_given(const TrainSettings *settings, const char *name)
     return spec != NULL && spec->given;
 }
 
-// Names that stand on the command line must exist: another one is wrong usage, like another flag.
+// Names must exist: on the command line another one is wrong usage, like another flag. A checkpoint may also hold null.
 static int check_names(const TrainSettings *settings, Error *error)
 {
     ModelConfig scratch;
+    if (settings->schedule == NULL || settings->dtype == NULL || settings->optimizer == NULL) {
+        return error_set(error, "\"%s\" is missing", settings->schedule == NULL ? "schedule" : settings->dtype == NULL ? "dtype" : "optimizer");
+    }
     if (settings->preset != NULL && config_preset(&scratch, settings->preset, error)) {
         return error_prefix(error, "--preset");
     }
@@ -184,10 +188,8 @@ static int check_names(const TrainSettings *settings, Error *error)
     if (strcmp(settings->dtype, "f32") != 0 && strcmp(settings->dtype, "bf16") != 0) {
         return error_set(error, "--dtype '%s' is unknown: there are f32 and bf16", settings->dtype);
     }
-    if (strcmp(settings->optimizer, "adamw") != 0 && strcmp(settings->optimizer, "muon") != 0) {
-        return error_set(error, "--optimizer '%s' is unknown: there is adamw", settings->optimizer);
-    }
-    return 0;
+    OptimizerKind optimizer;
+    return optimizer_kind(&optimizer, settings->optimizer, error);
 }
 
 // The same for the model's keys that are names (mixer, objective, ...): the reader of configurations knows them.
@@ -240,9 +242,6 @@ bool settings_bf16(const TrainSettings *settings) { return strcmp(settings->dtyp
 
 int settings_check(const TrainSettings *settings, Error *error)
 {
-    if (strcmp(settings->optimizer, "adamw") != 0) {
-        return error_set(error, "--optimizer %s is not in this version: leave it out, or give --optimizer adamw", settings->optimizer);
-    }
     if (settings->recompute) {
         return error_set(error, "--recompute is not in this version: --micro-batch 1 needs the least memory");
     }
@@ -383,8 +382,7 @@ int settings_restore(TrainSettings *settings, const struct cJSON *json, Error *e
     if (settings_given(settings, "lr") && !settings_given(settings, "min-lr")) {
         settings->min_lr = -1.0;
     }
-    ScheduleKind kind;
-    return schedule_kind(&kind, settings->schedule, error) || settings_check(settings, error) ? -1 : 0;
+    return check_names(settings, error) ? error_prefix(error, "trainer.json, settings") : settings_check(settings, error);
 }
 
 // ---- the model's shape ----

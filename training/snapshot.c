@@ -36,6 +36,13 @@ static bool add_random_state(cJSON *object, const Rng *rng)
     return true;
 }
 
+static bool add_watch(cJSON *object, const LossWatch *watch)
+{
+    cJSON *json = cJSON_AddObjectToObject(object, "loss_watch");
+    return json != NULL && add_number(json, "mean", watch->mean) && add_number(json, "least", watch->least) &&
+           add_number(json, "above", (double)watch->above);
+}
+
 static bool add_data(cJSON *object, const DataIdentity *data)
 {
     cJSON *json = cJSON_AddObjectToObject(object, "data");
@@ -65,7 +72,8 @@ struct cJSON *snapshot_to_json(const Trainer *trainer, const TrainSettings *sett
                 add_number(json, "tokens", (double)trainer->tokens_seen) && add_number(json, "window", (double)trainer->window) &&
                 add_number(json, "updates", (double)trainer->optimizer.updates) &&
                 add_number(json, "skipped_in_row", (double)trainer->skipped_in_row) &&
-                add_number(json, "grad_norm_average", trainer->norm_average) && add_random_state(json, &trainer->rng) && add_data(json, data);
+                add_number(json, "grad_norm_average", trainer->norm_average) && add_watch(json, &trainer->watch) &&
+                add_random_state(json, &trainer->rng) && add_data(json, data);
     if (!done || !cJSON_AddItemToObject(json, "settings", saved)) {
         cJSON_Delete(saved);
         cJSON_Delete(json);
@@ -93,6 +101,19 @@ static int read_random_state(Rng *rng, const cJSON *json, Error *error)
     return 0;
 }
 
+// Checkpoints of the first version have none: the watch then begins anew.
+static int read_watch(LossWatch *watch, const cJSON *json, Error *error)
+{
+    const cJSON *saved = cJSON_GetObjectItemCaseSensitive(json, "loss_watch");
+    *watch = (LossWatch){0};
+    if (saved == NULL) {
+        return 0;
+    }
+    return json_get_real(saved, "mean", &watch->mean, error) || json_get_real(saved, "least", &watch->least, error) ||
+                   json_get_int(saved, "above", -1, LOSS_WATCH_STEPS, &watch->above, error)
+               ? error_prefix(error, "loss_watch") : 0;
+}
+
 static int read_counters(Trainer *trainer, const cJSON *json, Error *error)
 {
     int64_t format, step, window, tokens, updates, skipped;
@@ -115,7 +136,7 @@ static int read_counters(Trainer *trainer, const cJSON *json, Error *error)
 
 int snapshot_restore(Trainer *trainer, const struct cJSON *json, Error *error)
 {
-    if (read_counters(trainer, json, error) || read_random_state(&trainer->rng, json, error)) {
+    if (read_counters(trainer, json, error) || read_random_state(&trainer->rng, json, error) || read_watch(&trainer->watch, json, error)) {
         return error_prefix(error, "trainer.json");
     }
     return 0;

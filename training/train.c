@@ -236,12 +236,13 @@ static int keep_tokenizer(Job *job, Error *error)
     return tokenizer_save(job->dataset.tokenizer, job->tokenizer_copy, error);
 }
 
+// Returns 0, TRAINER_STOPPED when a signal stopped the preparation of documents (and that is told), or -1 with `error` set.
 static int open_data(Job *job, Error *error)
 {
     const TrainSettings *settings = &job->settings;
     char *own = job->checkpoint != NULL ? path_join(job->checkpoint, "tokenizer.json") : NULL;
     DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = job->config.vocab_size,
-                              .val_fraction = settings->val_fraction, .threads = settings->threads,
+                              .val_fraction = settings->val_fraction, .threads = settings->threads, .stop = &stop_signal,
                               .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup, .strict = settings->strict},
                               .train = &job->train_source, .val = job->has_val ? &job->val_source : NULL};
     if (request.tokenizer == NULL && own != NULL && file_exists(own)) {
@@ -249,6 +250,10 @@ static int open_data(Job *job, Error *error)
     }
     int failed = dataset_open(&job->dataset, &request, error);
     free(own);
+    if (failed && stop_signal != 0) {
+        fprintf(stderr, "%s\n", error->text);
+        return TRAINER_STOPPED;
+    }
     if (failed) {
         return -1;
     }
@@ -342,22 +347,16 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
             config->n_layer, config->d_model, config->vocab_size);
     fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "\n", s->batch_tokens,
             s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len);
-    fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps,
-            format_count(a, total), total / epoch, s->lr, s->min_lr, s->schedule, s->warmup);
+    fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; %s, rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps,
+            format_count(a, total), total / epoch, s->optimizer, s->lr, s->min_lr, s->schedule, s->warmup);
     fprintf(stderr, "memory      %s needed, %s available\n", format_bytes(b, needed),
             available > 0.0 ? format_bytes(c, available) : "unknown how much");
 }
 
-static int plan(Job *job, TrainerOptions *options, Error *error)
+static int find_options(Job *job, TrainerOptions *options, const TensorTable *table, Error *error)
 {
     TrainSettings *settings = &job->settings;
-    TensorTable table;
-    if (params_table(&table, &job->config, error)) {
-        return -1;
-    }
-    size_t params = table.total;
-    tensor_table_free(&table);
-    RunSize size = {.params = params, .windows = job->identity.windows};
+    RunSize size = {.params = table->total, .windows = job->identity.windows};
     if (settings_resolve(settings, &size, error)) {
         return -1;
     }
@@ -365,11 +364,13 @@ static int plan(Job *job, TrainerOptions *options, Error *error)
                                 .n_micro = (size_t)(settings->batch_tokens / (settings->micro_batch * settings->seq_len)),
                                 .weight_decay = settings->weight_decay, .clip = settings->clip, .seed = (uint64_t)settings->seed,
                                 .schedule = {.lr = settings->lr, .min_lr = settings->min_lr, .warmup = settings->warmup, .steps = settings->steps}};
-    if (schedule_kind(&options->schedule.kind, settings->schedule, error)) {
-        return -1;
-    }
-    double needed = trainer_bytes(&job->config, params, options), available = memory_available();
-    print_plan(job, params, needed, available);
+    return schedule_kind(&options->schedule.kind, settings->schedule, error) || optimizer_kind(&options->optimizer, settings->optimizer, error) ? -1 : 0;
+}
+
+static int check_memory(const Job *job, const TrainerOptions *options, const TensorTable *table, Error *error)
+{
+    double needed = trainer_bytes(&job->config, table, options), available = memory_available();
+    print_plan(job, table->total, needed, available);
     if (available > 0.0 && needed > available) {
         char a[32], b[32];
         return error_set(error, "the run needs %s of memory and %s are available: lower --micro-batch or --seq-len, or take a smaller --preset",
@@ -378,13 +379,24 @@ static int plan(Job *job, TrainerOptions *options, Error *error)
     return 0;
 }
 
+static int plan(Job *job, TrainerOptions *options, Error *error)
+{
+    TensorTable table;
+    if (params_table(&table, &job->config, error)) {
+        return -1;
+    }
+    int failed = find_options(job, options, &table, error) || check_memory(job, options, &table, error);
+    tensor_table_free(&table);
+    return failed ? -1 : 0;
+}
+
 // ---- model ----
 
 static int restore_trainer(Job *job, Error *error)
 {
-    float *moments[OPTIMIZER_MOMENTS] = {job->trainer.optimizer.m, job->trainer.optimizer.v};
-    if (snapshot_restore(&job->trainer, job->saved, error) ||
-        checkpoint_load_moments(moments, optimizer_moment_names, OPTIMIZER_MOMENTS, &job->trainer.model, job->checkpoint, error) ||
+    NamedArena moments[OPTIMIZER_ARENAS];
+    optimizer_arenas(moments, &job->trainer.optimizer, &job->trainer.model.table);
+    if (snapshot_restore(&job->trainer, job->saved, error) || checkpoint_load_moments(moments, OPTIMIZER_ARENAS, job->checkpoint, error) ||
         trainer_check_weights(&job->trainer, error)) {
         return error_prefix(error, "%s", job->checkpoint);
     }
@@ -452,12 +464,18 @@ static int run_job(Job *job, Error *error)
         return -1;
     }
     set_threads(job->settings.threads);
-    if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error) ||
-        open_data(job, error) || settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || keep_tokenizer(job, error) ||
-        plan(job, &options, error) || make_trainer(job, &options, error)) {
+    if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error)) {
         return -1;
     }
     program_catch_stop(on_signal, false);
+    int status = open_data(job, error);
+    if (status != 0) {
+        return status;
+    }
+    if (settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || keep_tokenizer(job, error) || plan(job, &options, error) ||
+        make_trainer(job, &options, error)) {
+        return -1;
+    }
     return train(job, error);
 }
 

@@ -25,7 +25,7 @@ int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options
     size_t total = trainer->model.table.total;
     size_t windows = options->micro_batch * options->n_micro;
     size_t batch = windows * options->seq_len;
-    if (optimizer_create(&trainer->optimizer, total, options->weight_decay, error)) {
+    if (optimizer_create(&trainer->optimizer, options->optimizer, &trainer->model.table, options->weight_decay, error)) {
         trainer_free(trainer);
         return -1;
     }
@@ -57,9 +57,9 @@ void trainer_free(Trainer *trainer)
     *trainer = (Trainer){0};
 }
 
-double trainer_bytes(const ModelConfig *config, size_t params, const TrainerOptions *options)
+double trainer_bytes(const ModelConfig *config, const TensorTable *table, const TrainerOptions *options)
 {
-    double arenas = (2.0 + OPTIMIZER_MOMENTS) * (double)params * sizeof(float);
+    double arenas = 2.0 * (double)table->total * sizeof(float) + optimizer_bytes(options->optimizer, table);
     double batch = 2.0 * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len * sizeof(int32_t);
     return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, true);
 }
@@ -162,6 +162,7 @@ int trainer_step(Trainer *trainer, StepResult *result, Error *error)
     result->grad_norm = sqrt(arena_sum_squares(&trainer->model, trainer->gradients));
     int failed = 0;
     if (isfinite(result->loss) && isfinite(result->grad_norm)) {
+        result->rising = counted > 0 && loss_watch_add(&trainer->watch, result->loss);
         apply_step(trainer, result);
     } else {
         failed = skip_step(trainer, result, error);

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "data/loader.h"
 #include "model/model.h"
+#include "training/loss_watch.h"
 #include "training/optimizer.h"
 #include "training/schedule.h"
 
@@ -38,11 +39,13 @@ typedef struct Trainer {
     uint64_t tokens_seen;          // targets that counted, over all steps
     int64_t skipped_in_row;
     double norm_average;           // moving mean of the gradient norm, to tell a spike
+    LossWatch watch;               // to tell a loss that rises
     Rng rng;                       // for samples of text
 } Trainer;
 
 typedef struct TrainerOptions {
     size_t micro_batch, n_micro, seq_len;
+    OptimizerKind optimizer;
     double weight_decay, clip;
     Schedule schedule;
     uint64_t seed;
@@ -53,14 +56,15 @@ typedef struct TrainerOptions {
 int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error);
 void trainer_free(Trainer *trainer);
 
-// Bytes that trainer_create and the model take together, for a model of this shape with `params` numbers.
-double trainer_bytes(const ModelConfig *config, size_t params, const TrainerOptions *options);
+// Bytes that trainer_create and the model take together, for a model of this shape with the parameters of `table`.
+double trainer_bytes(const ModelConfig *config, const TensorTable *table, const TrainerOptions *options);
 
 typedef struct StepResult {
     double loss;            // mean over the targets that count; not finite: the step was skipped
     double lr, grad_norm;   // the norm before clipping
     uint64_t targets;       // that counted
     bool clipped, spike;    // spike: the norm was over ten times its moving mean
+    bool rising;            // the loss has been rising for long; said once a rise (training/loss_watch.h)
     bool skipped;           // the weights are as before
     char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared, or "loss" or "norm of the gradient"
 } StepResult;

@@ -55,23 +55,111 @@ const Kernels *kernels_select(Error *error)
     return NULL;
 }
 
-static double seconds(void)
+// ---- ceilings ----
+
+static double seconds(clockid_t clock)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    struct timespec now = {0};
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-double kernels_measure_peak(const Kernels *kernels, bool bf16)
+// The part of a common work that belongs to the calling thread: thread `index` of `count`.
+typedef struct ThreadPart {
+    size_t index, count;
+} ThreadPart;
+
+static ThreadPart thread_part(void)
 {
-    // The best of several short runs: a peak is what the machine can do when nothing else runs.
-    double best = 0.0;
-    kernels->peak_loop(10000000, bf16);   // long enough for the system to give every thread a core of its own
-    for (int run = 0; run < 20; run++) {
-        double start = seconds(), done = kernels->peak_loop(1000000, bf16), rate = done / (seconds() - start);
-        best = rate > best ? rate : best;
+#ifdef _OPENMP
+    return (ThreadPart){(size_t)omp_get_thread_num(), (size_t)omp_get_num_threads()};
+#else
+    return (ThreadPart){0, 1};
+#endif
+}
+
+// Of the threads that a parallel region gets, the share that can run at the same time.
+static double running_share(void)
+{
+#ifdef _OPENMP
+    double threads = omp_get_max_threads(), processors = omp_get_num_procs();
+    return processors < threads ? processors / threads : 1.0;
+#else
+    return 1.0;
+#endif
+}
+
+// One run of a measurement on the calling thread; returns how much it did.
+typedef double Run(const void *context);
+
+// Amount a second of the best run within a window of `length` seconds. A thread that waits for a core loses no processor time, so it is measured by that.
+// Runs at the borders of the window do not count, because other threads may not run yet, or no longer; a run is much shorter than the window.
+static double best_run(Run *run, const void *context, double begin, double length)
+{
+    double best = 0.0, best_at_border = 0.0, end;
+    do {
+        double start = seconds(CLOCK_MONOTONIC), own = seconds(CLOCK_THREAD_CPUTIME_ID), done = run(context);
+        own = seconds(CLOCK_THREAD_CPUTIME_ID) - own;
+        end = seconds(CLOCK_MONOTONIC);
+        bool inside = start >= begin + 0.1 * length && end <= begin + length;
+        double *most = inside ? &best : &best_at_border;
+        *most = own > 0.0 && done / own > *most ? done / own : *most;
+    } while (end < begin + length);
+    return best > 0.0 ? best : best_at_border;
+}
+
+// The best rates of all threads, added.
+static double sum_of_threads(Run *run, const void *context, double length)
+{
+    double sum = 0.0, begin = seconds(CLOCK_MONOTONIC);
+#pragma omp parallel reduction(+ : sum)
+    sum += best_run(run, context, begin, length);
+    return sum * running_share();
+}
+
+typedef struct PeakContext {
+    const Kernels *kernels;
+    bool bf16;
+} PeakContext;
+
+static double run_peak(const void *context)
+{
+    const PeakContext *c = context;
+    return c->kernels->peak_loop(200000, c->bf16);
+}
+
+double kernels_measure_peak(const Kernels *kernels, bool bf16) { return sum_of_threads(run_peak, &(PeakContext){kernels, bf16}, 0.1); }
+
+typedef struct ReadContext {
+    const Kernels *kernels;
+    float *data;
+    size_t count;
+} ReadContext;
+
+static double run_read(const void *context)
+{
+    const ReadContext *c = context;
+    ThreadPart part = thread_part();
+    size_t first = c->count * part.index / part.count, count = c->count * (part.index + 1) / part.count - first;
+    // The sum is looked at, or it would not be computed.
+    return c->kernels->sum_squares(c->data + first, count) >= 0.0 ? (double)count * sizeof(float) : 0.0;
+}
+
+double kernels_measure_read(const Kernels *kernels)
+{
+    ReadContext read = {.kernels = kernels, .count = (size_t)96 << 20};   // far beyond any cache
+    read.data = malloc(read.count * sizeof *read.data);
+    if (read.data == NULL) {
+        return 0.0;
     }
-    return best;
+    // Written by all threads, as the arrays of a model are.
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < read.count; i++) {
+        read.data[i] = 1.0f;
+    }
+    double rate = sum_of_threads(run_read, &read, 0.15);
+    free(read.data);
+    return rate;
 }
 
 char *kernels_describe(char text[96], const Kernels *kernels)

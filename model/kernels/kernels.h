@@ -94,8 +94,8 @@ typedef struct Kernels {
     // correction1 = 1 − β1^step, correction2 = 1 − β2^step.
     void (*adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps, float decay, float correction1, float correction2);
 
-    // Runs `iterations` of independent multiply-adds (bf16 ones where asked for and fast) on every thread and returns how many floating-point operations
-    // that was (multiply-add = 2).
+    // Runs `iterations` of independent multiply-adds (bf16 ones where asked for and fast) on the calling thread and returns how many floating-point
+    // operations that was (multiply-add = 2).
     double (*peak_loop)(size_t iterations, bool bf16);
 } Kernels;
 
@@ -105,8 +105,12 @@ const Kernels *kernels_select(Error *error);
 // All tables that this processor can run, best first, NULL-terminated.
 const Kernels *const *kernels_available(void);
 
-// Measures the peak of all threads in FLOP/s, of f32 or of bf16 products (about 100 ms).
+// Measures the peak of all threads in FLOP/s, of f32 or of bf16 products (about 100 ms). Every thread's time is its own processor time, so the figure
+// also holds where threads share a core for a while; more threads than processors count as these.
 double kernels_measure_peak(const Kernels *kernels, bool bf16);
+
+// Measures how many bytes/s all threads together read from memory, in the same way (about 150 ms, 400 MB). 0 when there is no memory for it.
+double kernels_measure_read(const Kernels *kernels);
 
 // "avx512, 2 threads, OpenMP on"
 char *kernels_describe(char text[96], const Kernels *kernels);

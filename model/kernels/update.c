@@ -13,38 +13,53 @@ void ISA_NAME(add)(float *y, const float *x, size_t n)
     }
 }
 
-// Squares of up to 256 vectors in f32; in double where they leave its range.
+#define BLOCK_FLOATS (256 * VECTOR_FLOATS)
+#define MOST_PARTS 256
+
+// Squares of up to BLOCK_FLOATS numbers in f32; in double where they leave its range. Four sums hide the latency of an addition.
 static inline double block_squares(const float *x, size_t n)
 {
-    vfloat squares = {0};
-    for (size_t i = 0; i < n; i += VECTOR_FLOATS) {
-        vfloat v = v_load_n(x + i, n - i);
-        squares += v * v;
+    vfloat squares[4] = {{0}};
+    size_t i = 0;
+    for (; i + 4 * VECTOR_FLOATS <= n; i += 4 * VECTOR_FLOATS) {
+        for (size_t j = 0; j < 4; j++) {
+            vfloat v = v_load(x + i + j * VECTOR_FLOATS);
+            squares[j] += v * v;
+        }
     }
-    float sum = v_sum(squares);
+    for (; i < n; i += VECTOR_FLOATS) {
+        vfloat v = v_load_n(x + i, n - i);
+        squares[0] += v * v;
+    }
+    float sum = v_sum((squares[0] + squares[1]) + (squares[2] + squares[3]));
     if (sum <= 1e30f && sum >= 1e-20f) {
         return (double)sum;
     }
     double exact = 0.0;
-    for (size_t i = 0; i < n; i++) {
+    for (i = 0; i < n; i++) {
         exact += (double)x[i] * (double)x[i];
     }
     return exact;
 }
 
+// An array is cut into parts by its size alone; a part is summed block after block, the parts in order.
 double ISA_NAME(sum_squares)(const float *x, size_t n)
 {
-    const size_t block = 65536, step = 256 * VECTOR_FLOATS;
-    double total = 0.0;
-#pragma omp parallel for ordered schedule(static, 1) if (n > block)
-    for (size_t start = 0; start < n; start += block) {
-        size_t end = start + block < n ? start + block : n;
+    size_t blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS, part_blocks = blocks / MOST_PARTS + 1, parts = (blocks + part_blocks - 1) / part_blocks;
+    double sums[MOST_PARTS];
+#pragma omp parallel for schedule(static) if (n > 4 * PARALLEL_WORK)
+    for (size_t part = 0; part < parts; part++) {
+        size_t last = (part + 1) * part_blocks < blocks ? (part + 1) * part_blocks : blocks;
         double sum = 0.0;
-        for (size_t j = start; j < end; j += step) {
-            sum += block_squares(x + j, end - j < step ? end - j : step);
+        for (size_t block = part * part_blocks; block < last; block++) {
+            size_t at = block * BLOCK_FLOATS;
+            sum += block_squares(x + at, n - at < BLOCK_FLOATS ? n - at : BLOCK_FLOATS);
         }
-#pragma omp ordered
-        total += sum;
+        sums[part] = sum;
+    }
+    double total = 0.0;
+    for (size_t part = 0; part < parts; part++) {
+        total += sums[part];
     }
     return total;
 }
@@ -112,10 +127,4 @@ static double peak_bf16(size_t iterations)
 static double peak_bf16(size_t iterations) { return peak_f32(iterations); }
 #endif
 
-double ISA_NAME(peak_loop)(size_t iterations, bool bf16)
-{
-    double done = 0.0;
-#pragma omp parallel reduction(+ : done)
-    done += bf16 ? peak_bf16(iterations) : peak_f32(iterations);
-    return done;
-}
+double ISA_NAME(peak_loop)(size_t iterations, bool bf16) { return bf16 ? peak_bf16(iterations) : peak_f32(iterations); }

@@ -79,6 +79,10 @@ double reference_cross_entropy(double *losses, double *dlogits, const double *lo
 void reference_adamw(double *params, double *m, double *v, const double *grad, size_t n, double grad_scale, double lr, double beta1, double beta2, double eps,
                      double decay, double step);
 
+// x [rows, cols] made orthogonal by Muon's iteration, and one step of Muon, as in training/muon.h (muon.c).
+void reference_orthogonalise(double *x, size_t rows, size_t cols);
+void reference_muon(double *params, double *momentum, const double *grad, size_t rows, size_t cols, double grad_scale, double lr, double beta, double decay);
+
 // ---- Mixers (mixer.c; lattice.c, recurrent.c, attention.c) ----
 
 // Which mixer, in which form. objective, chunk_form and chunk_norm belong to "lattice" and may be NULL elsewhere.
