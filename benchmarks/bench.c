@@ -197,7 +197,7 @@ static int bench_train(Bench *bench, Error *error)
     }
     model_init(&c.model, 1, c.length);
     double tokens = (double)(c.batch * c.length), params = (double)c.model.table.total;
-    c.workspace = workspace_create(&c.model, c.batch, c.length, true, error);
+    c.workspace = workspace_create(&c.model, c.batch, c.length, WORKSPACE_TRAINING, error);
     c.grad = calloc(c.model.table.total, sizeof(float));
     c.tokens = make_tokens(c.batch * c.length + 1, bench->config.vocab_size);
     int failed = c.workspace == NULL ? -1 : c.grad == NULL || c.tokens == NULL ? no_memory(error) : 0;

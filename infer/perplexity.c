@@ -254,7 +254,7 @@ static int run_open(Run *run, size_t longest, size_t n_segments, Error *error)
         run_close(run);
         return error_set(error, "out of memory for evaluating %zu sequences at once", run->batch);
     }
-    run->workspace = workspace_create(run->model, run->batch, run->piece, false, error);
+    run->workspace = workspace_create(run->model, run->batch, run->piece, WORKSPACE_INFERENCE, error);
     if (run->workspace == NULL) {
         run_close(run);
         return -1;

@@ -42,9 +42,9 @@ Session *session_create(const Model *model, size_t capacity, size_t piece, Error
         session_free(session);
         return NULL;
     }
-    session->prompt_workspace = workspace_create(model, 1, session->piece, false, error);
+    session->prompt_workspace = workspace_create(model, 1, session->piece, WORKSPACE_INFERENCE, error);
     if (session->prompt_workspace != NULL) {
-        session->step_workspace = workspace_create(model, session->capacity, 1, false, error);
+        session->step_workspace = workspace_create(model, session->capacity, 1, WORKSPACE_INFERENCE, error);
     }
     if (session->step_workspace == NULL) {
         session_free(session);

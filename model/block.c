@@ -128,11 +128,16 @@ void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *sc
     size_t n = c->batch * c->length;
     mixer_half_forward(saved, scratch, states, state_stride, at, c, &shape);
     if (shape.hidden == 0) {
-        memcpy(x_out, saved->x_mid, n * shape.width * sizeof(float));
+        if (x_out != NULL) {
+            memcpy(x_out, saved->x_mid, n * shape.width * sizeof(float));
+        }
         return;
     }
     k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, (float)c->config->norm_eps, n, shape.width);
     c->linear.forward(saved->h13, scratch->normed, c->params + at->w13, n, shape.width, 2 * shape.hidden);
+    if (x_out == NULL) {
+        return;
+    }
     k->swiglu_forward(scratch->inner, saved->h13, n, shape.hidden);
     c->linear.forward(x_out, scratch->inner, c->params + at->w2, n, shape.hidden, shape.width);
     k->add(x_out, saved->x_mid, n * shape.width);

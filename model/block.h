@@ -44,7 +44,8 @@ typedef struct BlockSaved {
     float *h13;          // [N, 2F]
 } BlockSaved;
 
-// Memory that the layers share. The d… are for the backward only.
+// Memory that the layers share. The d… are for the backward only. What is never alive at once may be the same memory: normed, dnormed and dqkv;
+// inner, dinner and mixer; dpre and all of these three with do_ (workspace.c plans it).
 typedef struct BlockScratch {
     float *normed;       // [N, D]
     float *inner;        // [N, max(H·d, F)]
@@ -76,7 +77,8 @@ typedef struct BlockContext {
     size_t batch, length, position;
 } BlockContext;
 
-// x_out [N, D] from saved->x. states: the first sequence's state, state_stride floats from one to the next, or NULL. x_out may be saved->x.
+// x_out [N, D] from saved->x. states: the first sequence's state, state_stride floats from one to the next, or NULL. x_out may be saved->x;
+// NULL: only what block_backward needs is computed again.
 void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
                    const BlockContext *context);
 

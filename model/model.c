@@ -70,13 +70,13 @@ void model_forward(const Model *model, Workspace *w, float *states, size_t posit
     const ModelConfig *config = &model->config;
     size_t n = batch * length, width = (size_t)config->d_model, layers = (size_t)config->n_layer;
     assert(batch <= w->max_batch && length <= w->max_length);
-    assert(!w->training || states == NULL);
+    assert(w->use == WORKSPACE_INFERENCE || states == NULL);
     for (size_t i = 0; i < n; i++) {
         assert(tokens[i] >= 0 && tokens[i] < config->vocab_size);
     }
     w->batch = batch;
     w->length = length;
-    if (!w->training && states == NULL) {
+    if (w->use == WORKSPACE_INFERENCE && states == NULL) {
         states = w->states;
         position = 0;
         for (size_t b = 0; b < batch; b++) {
@@ -105,7 +105,7 @@ double model_loss(float *losses, float *dparams, const Model *model, Workspace *
     LinearKernels linear = linear_kernels(k, model->bf16);
     size_t n = w->batch * w->length, width = (size_t)model->config.d_model, vocab = (size_t)model->config.vocab_size;
     double total = 0.0;
-    assert(dparams == NULL || w->training);
+    assert(dparams == NULL || w->use != WORKSPACE_INFERENCE);
     for (size_t first = 0; first < n; first += w->logit_rows) {
         size_t rows = n - first < w->logit_rows ? n - first : w->logit_rows;
         model_logits(w->logits, model, w, first, rows);
@@ -127,12 +127,16 @@ double model_loss(float *losses, float *dparams, const Model *model, Workspace *
 void model_backward(float *dparams, const Model *model, Workspace *w, const int32_t *tokens)
 {
     const Kernels *k = model->kernels;
-    size_t n = w->batch * w->length, width = (size_t)model->config.d_model;
-    assert(w->training);
+    size_t n = w->batch * w->length, width = (size_t)model->config.d_model, layers = (size_t)model->config.n_layer;
+    assert(w->use != WORKSPACE_INFERENCE);
     BlockContext context = context_of(model, w->batch, w->length, 0);
     memset(w->dx, 0, n * width * sizeof(float));
     k->rmsnorm_backward(w->dx, dparams + model->norm, w->dhidden, w->x_out, model->params + model->norm, (float)model->config.norm_eps, n, width);
-    for (size_t layer = (size_t)model->config.n_layer; layer-- > 0;) {
+    for (size_t layer = layers; layer-- > 0;) {
+        // What the last block's forward left still stands where all blocks leave it.
+        if (w->use == WORKSPACE_RECOMPUTE && layer + 1 < layers) {
+            block_forward(NULL, &w->blocks[layer], &w->scratch, NULL, 0, &model->blocks[layer], &context);
+        }
         block_backward(w->dx, dparams, &w->blocks[layer], &w->scratch, &model->blocks[layer], &context);
     }
     k->embedding_backward(dparams + model->embed, w->dx, tokens, n, width);

@@ -1,7 +1,7 @@
 // The whole model: embedding, blocks, final norm, head. Knows nothing of files.
 //
 // One forward serves training, evaluation, prompts and decoding: it takes B sequences of T tokens, each optionally with a carried state.
-// A workspace planned for training keeps what the backward needs; one planned for inference reuses one block's memory.
+// What the workspace is for decides what is kept of it.
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -35,13 +35,20 @@ void model_free(Model *model);
 // Random start values, see params_init.
 void model_init(Model *model, uint64_t seed, size_t train_length);
 
+// What a workspace is for.
+typedef enum WorkspaceUse {
+    WORKSPACE_INFERENCE,   // one block's memory serves them all
+    WORKSPACE_TRAINING,    // every block keeps what its backward needs
+    WORKSPACE_RECOMPUTE,   // training, but a block keeps only its input and the backward runs its forward again: the same bits, about a quarter more work
+} WorkspaceUse;
+
 typedef struct Workspace Workspace;
 
 // Plans and allocates memory for up to `batch` sequences of `length` tokens. Returns NULL with `error` set when there is none.
-Workspace *workspace_create(const Model *model, size_t batch, size_t length, bool training, Error *error);
+Workspace *workspace_create(const Model *model, size_t batch, size_t length, WorkspaceUse use, Error *error);
 void workspace_free(Workspace *workspace);
 // What workspace_create would allocate, in bytes.
-size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, bool training);
+size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use);
 
 // One sequence's state has model->state.total floats; this sets it to the start (zero tails, normalised state0).
 void model_state_init(const Model *model, float *state);
@@ -52,12 +59,12 @@ void model_state_init(const Model *model, float *state);
 // Every token must be in 0 … vocab_size−1 (asserted). Leaves the normalised last hidden layer in the workspace.
 void model_forward(const Model *model, Workspace *workspace, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length);
 
-// After model_forward: logits [n_rows, vocab_size] of the rows first_row … of the [batch·length] tokens.
+// After model_forward and before model_backward: logits [n_rows, vocab_size] of the rows first_row … of the [batch·length] tokens.
 void model_logits(float *logits, const Model *model, Workspace *workspace, size_t first_row, size_t n_rows);
 
 // After model_forward: cross-entropy in nats of targets [batch, length]; a target of −1 does not count. Returns the sum over those that do.
 // losses [batch, length], optional: the loss of each target, 0 where it does not count.
-// dparams, optional (training workspace only): gradients of `scale` times the sum are added for the head, and what model_backward needs is kept.
+// dparams, optional (no inference workspace): gradients of `scale` times the sum are added for the head, and what model_backward needs is kept.
 double model_loss(float *losses, float *dparams, const Model *model, Workspace *workspace, const int32_t *targets, float scale);
 
 // After model_forward without states and model_loss with dparams: adds the gradient of every parameter to dparams [table.total].

@@ -28,6 +28,21 @@ static float *take(Planner *planner, size_t rows, size_t columns)
     return planner->memory == NULL ? NULL : (float *)(void *)(planner->memory + planner->used - ((bytes + 63) & ~(size_t)63));
 }
 
+// Parts of the plan that are never alive at once and begin at the same place.
+typedef struct Overlay {
+    size_t start, end;
+} Overlay;
+
+static Overlay overlay_begin(const Planner *p) { return (Overlay){p->used, p->used}; }
+
+static void overlay_next(Overlay *overlay, Planner *p)
+{
+    overlay->end = p->used > overlay->end ? p->used : overlay->end;
+    p->used = overlay->start;
+}
+
+static void overlay_end(const Overlay *overlay, Planner *p) { p->used = p->used > overlay->end ? p->used : overlay->end; }
+
 static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats)
 {
     saved->projection = take(p, n, shape->projection);
@@ -40,40 +55,63 @@ static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape
     saved->h13 = take(p, n, 2 * shape->hidden);
 }
 
+// Lifetimes in block.c: a linear layer's input (normed, inner) is dead when the gradient into it (dnormed, dinner) is written, the mixer runs when inner
+// is, and dqkv and dpre live only from the mixer's backward to the convolution's, where nothing else does but dprojection, dg and dmu, and do_ before dpre.
 static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, bool training)
 {
-    size_t inner = shape->value > shape->hidden ? shape->value : shape->hidden;
-    scratch->normed = take(p, n, shape->width);
-    scratch->inner = take(p, n, inner);
+    Overlay rows = overlay_begin(p);
+    scratch->normed = scratch->dnormed = take(p, n, shape->width);
+    overlay_next(&rows, p);
+    scratch->dqkv = take(p, n, training ? shape->channels : 0);
+    overlay_end(&rows, p);
+
+    Overlay outer = overlay_begin(p), inner = outer;
+    scratch->inner = scratch->dinner = take(p, n, shape->value > shape->hidden ? shape->value : shape->hidden);
+    overlay_next(&inner, p);
     scratch->mixer = take(p, 1, mixer_floats);
+    overlay_end(&inner, p);
     if (training) {
-        scratch->dnormed = take(p, n, shape->width);
-        scratch->dinner = take(p, n, inner);
         scratch->do_ = take(p, n, shape->value);
-        scratch->dprojection = take(p, n, shape->projection);
-        scratch->dqkv = take(p, n, shape->channels);
+        overlay_next(&outer, p);
         scratch->dpre = take(p, n, shape->channels);
+        overlay_end(&outer, p);
+        scratch->dprojection = take(p, n, shape->projection);
         scratch->dg = take(p, n, shape->heads);
         scratch->dmu = take(p, n, shape->forget_gate ? shape->heads : 0);
     }
 }
 
+// What lives between the last block's forward and its backward.
+static void plan_head(Workspace *w, Planner *p, size_t n, size_t width, size_t vocab, bool training)
+{
+    size_t rows = LOGIT_FLOATS / vocab;
+    rows = rows < LOGIT_ROWS_MIN ? LOGIT_ROWS_MIN : rows;
+    w->hidden = take(p, n, width);
+    w->dhidden = training ? take(p, n, width) : NULL;
+    w->logit_rows = rows < n ? rows : n;
+    w->logits = take(p, w->logit_rows, vocab);
+    w->row_losses = take(p, 1, w->logit_rows);
+}
+
 // Lays the whole workspace out; `w->blocks` may be NULL when only counting.
 static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixer *mixer)
 {
-    size_t n = 0, layers = (size_t)config->n_layer, vocab = (size_t)config->vocab_size, rows;
+    size_t n = 0, layers = (size_t)config->n_layer;
+    bool training = w->use != WORKSPACE_INFERENCE;
     p->overflow |= __builtin_mul_overflow(w->max_batch, w->max_length, &n);
     BlockShape shape = block_shape(config);
     MixerShape mixer_shape = {w->max_batch, w->max_length, shape.heads, (size_t)config->n_slot, (size_t)config->d_head, 0};
     size_t scratch_floats = mixer->scratch_floats(&mixer_shape, false);
-    if (w->training && mixer->scratch_floats(&mixer_shape, true) > scratch_floats) {
+    if (training && mixer->scratch_floats(&mixer_shape, true) > scratch_floats) {
         scratch_floats = mixer->scratch_floats(&mixer_shape, true);
     }
-    size_t saved_floats = w->training ? mixer->saved_floats(&mixer_shape) : 0;
+    size_t saved_floats = training ? mixer->saved_floats(&mixer_shape) : 0;
     BlockSaved block = {0};
     for (size_t layer = 0; layer < layers; layer++) {
-        if (w->training || layer == 0) {
+        if (training || layer == 0) {
             block.x = take(p, n, shape.width);
+        }
+        if (w->use == WORKSPACE_TRAINING || layer == 0) {
             plan_block(&block, p, n, &shape, saved_floats);
         }
         if (w->blocks != NULL) {
@@ -81,11 +119,13 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
         }
     }
     // In inference the last output may take the place of the block's input.
-    w->x_out = w->training ? take(p, n, shape.width) : block.x;
-    plan_scratch(&w->scratch, p, n, &shape, scratch_floats, w->training);
-    w->hidden = take(p, n, shape.width);
-    if (w->training) {
-        w->dhidden = take(p, n, shape.width);
+    w->x_out = training ? take(p, n, shape.width) : block.x;
+    Overlay phases = overlay_begin(p);
+    plan_scratch(&w->scratch, p, n, &shape, scratch_floats, training);
+    overlay_next(&phases, p);
+    plan_head(w, p, n, shape.width, (size_t)config->vocab_size, training);
+    overlay_end(&phases, p);
+    if (training) {
         w->dx = take(p, n, shape.width);
     } else {
         TensorTable state;
@@ -96,16 +136,11 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
         }
         w->states = take(p, w->max_batch, total);
     }
-    rows = LOGIT_FLOATS / vocab;
-    rows = rows < LOGIT_ROWS_MIN ? LOGIT_ROWS_MIN : rows;
-    w->logit_rows = rows < n ? rows : n;
-    w->logits = take(p, w->logit_rows, vocab);
-    w->row_losses = take(p, 1, w->logit_rows);
 }
 
-size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, bool training)
+size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use)
 {
-    Workspace w = {.max_batch = batch, .max_length = length, .training = training};
+    Workspace w = {.max_batch = batch, .max_length = length, .use = use};
     Planner planner = {0};
     const Mixer *mixer = mixer_find(kernels_available()[0]->mixers, config->mixer);
     if (mixer == NULL) {
@@ -115,12 +150,12 @@ size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, b
     return planner.overflow ? SIZE_MAX : planner.used;
 }
 
-Workspace *workspace_create(const Model *model, size_t batch, size_t length, bool training, Error *error)
+Workspace *workspace_create(const Model *model, size_t batch, size_t length, WorkspaceUse use, Error *error)
 {
-    size_t bytes = workspace_bytes(&model->config, batch, length, training);
+    size_t bytes = workspace_bytes(&model->config, batch, length, use);
     Workspace *w = calloc(1, sizeof *w);
     if (w != NULL && bytes != SIZE_MAX) {
-        *w = (Workspace){.max_batch = batch, .max_length = length, .training = training};
+        *w = (Workspace){.max_batch = batch, .max_length = length, .use = use};
         w->blocks = calloc((size_t)model->config.n_layer, sizeof *w->blocks);
         w->memory = aligned_alloc(64, bytes);
     }

@@ -7,14 +7,15 @@
 
 struct Workspace {
     size_t max_batch, max_length;   // what it was planned for
-    bool training;
+    WorkspaceUse use;
     size_t batch, length;           // of the last forward
     char *memory;                   // the one piece
-    BlockSaved *blocks;             // [n_layer]; in inference all share one block's memory
+    BlockSaved *blocks;             // [n_layer]; in inference all share one block's memory, with recomputation all but x
     BlockScratch scratch;
     float *x_out;                   // [N, D] output of the last block
-    float *hidden;                  // [N, D] after the final norm
-    float *dhidden, *dx;            // [N, D] training only
+    float *dx;                      // [N, D] training only
+    float *hidden;                  // [N, D] after the final norm; from here to row_losses: shares memory with scratch, alive between forward and backward
+    float *dhidden;                 // [N, D] training only
     float *logits;                  // [logit_rows, V]
     size_t logit_rows;
     float *row_losses;              // [logit_rows]

@@ -132,7 +132,7 @@ static void test_model(void **state)
         Model model;
         assert_int_equal(model_create(&model, &small, *k, &error), 0);
         model_init(&model, 1, 70);
-        Workspace *w = workspace_create(&model, 2, 70, true, &error);
+        Workspace *w = workspace_create(&model, 2, 70, WORKSPACE_TRAINING, &error);
         assert_non_null(w);
         float *exact = malloc(model.table.total * sizeof *exact), *grad = malloc(model.table.total * sizeof *grad);
         double loss = run_model(&model, w, exact, tokens, 2, 70);
@@ -158,7 +158,7 @@ static double train(bool bf16)
     assert_int_equal(model_create(&model, &small, kernels_available()[0], &error), 0);
     model_init(&model, 1, LENGTH);
     model.bf16 = bf16;
-    Workspace *w = workspace_create(&model, BATCH, LENGTH, true, &error);
+    Workspace *w = workspace_create(&model, BATCH, LENGTH, WORKSPACE_TRAINING, &error);
     assert_non_null(w);
     size_t n = model.table.total;
     float *grad = malloc(n * sizeof *grad), *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v);

@@ -372,7 +372,7 @@ static double plain_nats(const Fixture *fixture, const TokenStream *stream, size
     double sum = 0.0;
     for (size_t begin = 0; begin + 1 < stream->count; begin += context) {
         size_t length = stream->count - 1 - begin < context ? stream->count - 1 - begin : context;
-        Workspace *workspace = workspace_create(&fixture->model, 1, length, false, &error);
+        Workspace *workspace = workspace_create(&fixture->model, 1, length, WORKSPACE_INFERENCE, &error);
         assert_non_null(workspace);
         model_forward(&fixture->model, workspace, NULL, 0, stream->ids + begin, 1, length);
         sum += model_loss(NULL, NULL, &fixture->model, workspace, stream->ids + begin + 1, 0.0f);

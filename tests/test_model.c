@@ -21,7 +21,7 @@ static Workspace *new_model(Model *model, const ModelConfig *config, const Kerne
         fail_msg("%s", error.text);
     }
     model_init(model, 1, length);
-    Workspace *workspace = workspace_create(model, batch, length, true, &error);
+    Workspace *workspace = workspace_create(model, batch, length, WORKSPACE_TRAINING, &error);
     if (workspace == NULL) {
         fail_msg("%s", error.text);
     }
@@ -243,7 +243,7 @@ static void check_ways(const ModelConfig *config, const Kernels *kernels)
     Model model;
     Error error = {""};
     rng_seed(&rng, 7, 0);
-    Workspace *training = new_model(&model, config, kernels, BATCH, LENGTH), *inference = workspace_create(&model, BATCH, LENGTH, false, &error);
+    Workspace *training = new_model(&model, config, kernels, BATCH, LENGTH), *inference = workspace_create(&model, BATCH, LENGTH, WORKSPACE_INFERENCE, &error);
     assert_non_null(inference);
     for (size_t i = 0; i < model.table.total; i++) {
         model.params[i] += (float)(0.2 * rng_normal(&rng));
@@ -350,6 +350,61 @@ static void test_accumulation(void **state)
     }
 }
 
+// ---- Recomputation in the backward ----
+
+static void check_recompute(const ModelConfig *config, size_t batch, size_t length, bool bf16, const Kernels *kernels)
+{
+    Pool pool = {0};
+    Rng rng;
+    Model model;
+    Error error = {""};
+    rng_seed(&rng, 19, 0);
+    Workspace *keeping = new_model(&model, config, kernels, batch, length), *again = workspace_create(&model, batch, length, WORKSPACE_RECOMPUTE, &error);
+    assert_non_null(again);
+    model.bf16 = bf16;
+    size_t n = batch * length, total = model.table.total;
+    for (size_t i = 0; i < total; i++) {
+        model.params[i] += (float)(0.2 * rng_normal(&rng));
+    }
+    float *grads = pool_floats(&pool, total), *grads_again = pool_floats(&pool, total);
+    // Two passes with different data: nothing of the first may stay.
+    for (int pass = 0; pass < 2; pass++) {
+        int32_t *tokens = random_tokens(&pool, &rng, n, config->vocab_size, false), *targets = random_tokens(&pool, &rng, n, config->vocab_size, true);
+        double loss = train_pass(grads, &model, keeping, tokens, targets, 0.01f, batch, length);
+        double loss_again = train_pass(grads_again, &model, again, tokens, targets, 0.01f, batch, length);
+        if (loss_again != loss) {
+            fail_msg("%s: the loss is %.17g with kept and %.17g with recomputed activations", kernels->name, loss, loss_again);
+        }
+        check_bits(kernels->name, "gradients with kept and recomputed activations", grads_again, grads, total);
+    }
+    workspace_free(again);
+    free_model(&model, keeping);
+    pool_free(&pool);
+}
+
+static void test_recompute(void **state)
+{
+    (void)state;
+    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
+        for (int i = 0; i < 8; i++) {
+            ModelConfig config = small_config(i % 2 == 0, i / 2 % 2 == 0 ? 43 : 0, i / 4 == 0);
+            config.n_layer = 1 + i % 3;
+            check_threads(1 + i % 2);
+            check_recompute(&config, 2, 35, i % 3 == 1, *kernels);
+        }
+        // Each of the scratch buffers that share memory is the largest once.
+        ModelConfig config = small_config(true, 300, false);
+        check_recompute(&config, 1, 70, false, *kernels);
+        config.d_model = 150;
+        config.mlp_hidden = 5;
+        check_recompute(&config, 3, 33, true, *kernels);
+        config.n_slot = 40;
+        config.n_head = 1;
+        config.n_layer = 2;
+        check_recompute(&config, 2, 3, false, *kernels);
+    }
+}
+
 // A NaN in any parameter reaches the loss; nothing counts: loss and gradients are zero.
 static void test_nan_and_nothing(void **state)
 {
@@ -392,7 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_loss_at_start), cmocka_unit_test(test_overfit),
         cmocka_unit_test(test_four_ways),         cmocka_unit_test(test_threads),       cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_nan_and_nothing),
+        cmocka_unit_test(test_recompute),         cmocka_unit_test(test_nan_and_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

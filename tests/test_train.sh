@@ -121,7 +121,21 @@ same unbroken rounds 00000300
 
 expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two"
 expect 0 "" "$train" "$work/data" $shape --threads 1 --steps 12 --out "$work/one"
+says "memory .* needed"
+says "memory .* at the most"
 same one two 00000012
+
+# Recomputation changes nothing but memory and time, and can come and go on resume.
+expect 0 "" "$train" "$work/data" $shape --steps 12 --save-every 6 --recompute --out "$work/again"
+same one again 00000012
+rm -r "$work/again/step_00000012"
+expect 0 "" "$train" --resume --out "$work/again" --no-recompute --save-every 3 --threads 1
+says "recompute changes from on to off"
+same one again 00000012
+rm -r "$work/again/step_00000012"
+expect 0 "" "$train" --resume --out "$work/again" --recompute --threads 1
+says "recompute changes from off to on"
+same one again 00000012
 
 # ---- a loss that rises ----
 expect 0 "" "$train" "$work/data" $shape --lr 20 --warmup 200 --steps 150 --out "$work/rising"
@@ -230,7 +244,7 @@ expect 1 "not divisible" "$train" "$work/data" --d-model 33 --n-head 2 --out "$w
 expect 1 "seq-len" "$train" "$work/data" $shape --seq-len 100k --out "$work/x"
 expect 2 "preset" "$train" "$work/data" --preset 7b --out "$work/x"
 expect 1 "holds no checkpoint" "$train" --resume --out "$work/x"
-expect 1 "lower --micro-batch" "$train" "$work/data" --preset 110m --vocab-size 400 --seq-len 4k --micro-batch 100k --batch-tokens 1g --out "$work/x"
+expect 1 "add --recompute, lower --micro-batch" "$train" "$work/data" --preset 110m --vocab-size 400 --seq-len 4k --micro-batch 100k --batch-tokens 1g --out "$work/x"
 expect 0 "" "$train" "$work/data" $tiny --resume --out "$work/anew"
 says "begins anew"
 got=0

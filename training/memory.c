@@ -3,18 +3,22 @@
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-static double meminfo_available(void)
+// A size from a file of lines "KEY:   N kB", in bytes; 0: not there.
+static double read_size(const char *path, const char *key)
 {
-    FILE *file = fopen("/proc/meminfo", "re");
+    FILE *file = fopen(path, "re");
     if (file == NULL) {
         return 0.0;
     }
     char line[256];
     uint64_t kilobytes = 0;
+    size_t length = strlen(key);
     while (kilobytes == 0 && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kilobytes) != 1) {
+        if (strncmp(line, key, length) != 0 || sscanf(line + length, ": %" SCNu64 " kB", &kilobytes) != 1) {
             kilobytes = 0;
         }
     }
@@ -37,7 +41,7 @@ static double container_limit(void)
 
 double memory_available(void)
 {
-    double available = meminfo_available();
+    double available = read_size("/proc/meminfo", "MemAvailable");
 #ifdef _SC_AVPHYS_PAGES
     if (available <= 0.0) {
         long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -46,4 +50,20 @@ double memory_available(void)
 #endif
     double limit = container_limit();
     return limit > 0.0 && (available <= 0.0 || limit < available) ? limit : available;
+}
+
+double memory_resident(void) { return read_size("/proc/self/status", "VmRSS"); }
+
+double memory_peak(void)
+{
+    double peak = read_size("/proc/self/status", "VmHWM");
+    struct rusage usage;
+    if (peak <= 0.0 && getrusage(RUSAGE_SELF, &usage) == 0) {
+#ifdef __APPLE__
+        peak = (double)usage.ru_maxrss;
+#else
+        peak = (double)usage.ru_maxrss * 1024.0;
+#endif
+    }
+    return peak;
 }

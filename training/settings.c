@@ -107,7 +107,7 @@ static void add_run_flags(TrainSettings *s)
     add_real(s, SETTING_FREE, "weight-decay", &s->weight_decay, 0.0, 100.0, "decay of matrices");
     add_real(s, SETTING_FREE, "clip", &s->clip, 0.0, 1e9, "largest norm of the gradient; 0: no limit");
     add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32, or bf16: matrix products with bf16 factors and f32 sums");
-    add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory for more work (not in this version)");
+    add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory, a quarter more work, the same bits: the backward runs each block's forward again");
     add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS,
              "steps between validations; 0: never, -1: by the size of the model");
     add_length(s, SETTING_FREE, "eval-tokens", &s->eval_tokens, 0, 9e15, "tokens of a validation; 0: all there are");
@@ -239,14 +239,6 @@ void settings_parse(TrainSettings *settings, int argc, char **argv)
 }
 
 bool settings_bf16(const TrainSettings *settings) { return strcmp(settings->dtype, "bf16") == 0; }
-
-int settings_check(const TrainSettings *settings, Error *error)
-{
-    if (settings->recompute) {
-        return error_set(error, "--recompute is not in this version: --micro-batch 1 needs the least memory");
-    }
-    return 0;
-}
 
 // ---- saved settings ----
 
@@ -382,7 +374,7 @@ int settings_restore(TrainSettings *settings, const struct cJSON *json, Error *e
     if (settings_given(settings, "lr") && !settings_given(settings, "min-lr")) {
         settings->min_lr = -1.0;
     }
-    return check_names(settings, error) ? error_prefix(error, "trainer.json, settings") : settings_check(settings, error);
+    return check_names(settings, error) ? error_prefix(error, "trainer.json, settings") : 0;
 }
 
 // ---- the model's shape ----

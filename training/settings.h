@@ -67,9 +67,6 @@ bool settings_given(const TrainSettings *settings, const char *name);
 // Whether the matrix products run in bf16 (--dtype).
 bool settings_bf16(const TrainSettings *settings);
 
-// Refuses by name what the command line knows but this version cannot do. Returns 0, or -1 with `error` set.
-int settings_check(const TrainSettings *settings, Error *error);
-
 // On --resume: takes from "settings" of a trainer.json what was not given on the command line, and says on stderr what the command
 // line changes. Returns 0, or -1 with `error` set (a value is missing, of the wrong type or out of range; a fixed one was given with
 // another value).

@@ -362,19 +362,24 @@ static int find_options(Job *job, TrainerOptions *options, const TensorTable *ta
     }
     *options = (TrainerOptions){.micro_batch = (size_t)settings->micro_batch, .seq_len = (size_t)settings->seq_len,
                                 .n_micro = (size_t)(settings->batch_tokens / (settings->micro_batch * settings->seq_len)),
-                                .weight_decay = settings->weight_decay, .clip = settings->clip, .seed = (uint64_t)settings->seed,
+                                .weight_decay = settings->weight_decay, .clip = settings->clip, .recompute = settings->recompute,
+                                .seed = (uint64_t)settings->seed,
                                 .schedule = {.lr = settings->lr, .min_lr = settings->min_lr, .warmup = settings->warmup, .steps = settings->steps}};
     return schedule_kind(&options->schedule.kind, settings->schedule, error) || optimizer_kind(&options->optimizer, settings->optimizer, error) ? -1 : 0;
 }
 
+// Prints the plan; refuses what does not fit, and says which flag helps.
 static int check_memory(const Job *job, const TrainerOptions *options, const TensorTable *table, Error *error)
 {
-    double needed = trainer_bytes(&job->config, table, options), available = memory_available();
-    print_plan(job, table->total, needed, available);
-    if (available > 0.0 && needed > available) {
+    double more = trainer_bytes(&job->config, table, options), available = memory_available();
+    if (job->checkpoint != NULL) {   // the weights are loaded already
+        more -= (double)table->total * sizeof(float);
+    }
+    print_plan(job, table->total, memory_resident() + more, available);
+    if (available > 0.0 && more > available) {
         char a[32], b[32];
-        return error_set(error, "the run needs %s of memory and %s are available: lower --micro-batch or --seq-len, or take a smaller --preset",
-                         format_bytes(a, needed), format_bytes(b, available));
+        return error_set(error, "the run needs %s of memory and %s are available: %slower --micro-batch or --seq-len, or take a smaller --preset",
+                         format_bytes(a, more), format_bytes(b, available), options->recompute ? "" : "add --recompute, ");
     }
     return 0;
 }
@@ -447,6 +452,8 @@ static int train(Job *job, Error *error)
     fprintf(stderr, "peak        %.1f GFLOP/s\n", run.peak / 1e9);
     int status = run_loop(&run, error);
     if (status >= 0) {
+        char most[32];
+        fprintf(stderr, "memory      %s at the most\n", format_bytes(most, memory_peak()));
         const char *what = status == 0 ? "done:" : "stopped and saved, --resume goes on:";
         fprintf(stderr, "%s %s/step_%08" PRId64 "\n", what, job->settings.out, run.saved_step);
     }
@@ -460,7 +467,7 @@ static int run_job(Job *job, Error *error)
     TrainerOptions options;
     bool vocab_is_asked = false;
     job->kernels = kernels_select(error);
-    if (job->kernels == NULL || settings_check(&job->settings, error)) {
+    if (job->kernels == NULL) {
         return -1;
     }
     set_threads(job->settings.threads);

@@ -13,6 +13,8 @@
 
 // ---- life ----
 
+static WorkspaceUse workspace_use(const TrainerOptions *options) { return options->recompute ? WORKSPACE_RECOMPUTE : WORKSPACE_TRAINING; }
+
 static bool stopped(const Trainer *trainer) { return trainer->stop != NULL && *trainer->stop != 0; }
 
 int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error)
@@ -29,7 +31,7 @@ int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options
         trainer_free(trainer);
         return -1;
     }
-    trainer->workspace = workspace_create(&trainer->model, options->micro_batch, options->seq_len, true, error);
+    trainer->workspace = workspace_create(&trainer->model, options->micro_batch, options->seq_len, workspace_use(options), error);
     if (trainer->workspace == NULL) {
         trainer_free(trainer);
         return -1;
@@ -61,7 +63,7 @@ double trainer_bytes(const ModelConfig *config, const TensorTable *table, const 
 {
     double arenas = 2.0 * (double)table->total * sizeof(float) + optimizer_bytes(options->optimizer, table);
     double batch = 2.0 * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len * sizeof(int32_t);
-    return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, true);
+    return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, workspace_use(options));
 }
 
 // ---- a step ----

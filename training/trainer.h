@@ -47,6 +47,7 @@ typedef struct TrainerOptions {
     size_t micro_batch, n_micro, seq_len;
     OptimizerKind optimizer;
     double weight_decay, clip;
+    bool recompute;                // of blocks in the backward: WORKSPACE_RECOMPUTE
     Schedule schedule;
     uint64_t seed;
 } TrainerOptions;
@@ -56,7 +57,7 @@ typedef struct TrainerOptions {
 int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error);
 void trainer_free(Trainer *trainer);
 
-// Bytes that trainer_create and the model take together, for a model of this shape with the parameters of `table`.
+// Bytes that trainer_create and the model take together, for a model of this shape with the parameters of `table`. Every one of them is touched in a step.
 double trainer_bytes(const ModelConfig *config, const TensorTable *table, const TrainerOptions *options);
 
 typedef struct StepResult {

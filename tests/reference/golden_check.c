@@ -102,7 +102,7 @@ static int check_model_fast(Report *report, const GoldenModel *golden, const Ker
     if (model_create(&model, &golden->config, kernels, error) < 0) {
         return -1;
     }
-    Workspace *workspace = workspace_create(&model, golden->batch, golden->length, true, error);
+    Workspace *workspace = workspace_create(&model, golden->batch, golden->length, WORKSPACE_TRAINING, error);
     if (workspace == NULL) {
         model_free(&model);
         return -1;
