@@ -188,12 +188,13 @@ static size_t state_floats(const ModelConfig *config) { return (size_t)config->n
 
 static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * group_count(shape) * head_floats(shape); }
 
-// Backward scratch of a head: the states before the GROUP tokens of a group, the gradient of the state, and each token's Write and h.
-static size_t backward_head_floats(const MixerShape *shape) { return (GROUP + 1) * head_floats(shape) + GROUP * (4 * shape->n_slot + shape->d_head); }
+// Backward scratch: every head's gradient of the state; and the states before the GROUP tokens of a group with each token's Write and h, for the heads that
+// are at work at once. There is room for all heads, but only as many such memories are touched as there are threads, so that they stay in the caches.
+static size_t group_floats(const MixerShape *shape) { return GROUP * (head_floats(shape) + 4 * shape->n_slot + shape->d_head); }
 
 static size_t scratch_floats(const MixerShape *shape, bool backward)
 {
-    return shape->batch * shape->n_head * (backward ? backward_head_floats(shape) : head_floats(shape));
+    return shape->batch * shape->n_head * (head_floats(shape) + (backward ? group_floats(shape) : 0));
 }
 
 static void state_init(float *state, const float *state0, const MixerShape *shape)
@@ -455,31 +456,40 @@ static void start_backward(float *dstate0, const float *state0, const float *ds,
 static void backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), memory_size = backward_head_floats(shape);
-#pragma omp parallel for schedule(dynamic)
-    for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
-        size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length;
-        Head head = head_of(in, shape, b, h);
-        float *own = scratch + task * memory_size;
-        BackwardMemory memory = {own + size, own, own + (GROUP + 1) * size, own + (GROUP + 1) * size + GROUP * 4 * head.m};
-        if (dstates == NULL) {
-            memset(memory.ds, 0, size * sizeof(float));
-        } else {
-            memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), tasks = shape->batch * shape->n_head, memories = 0;
+#pragma omp parallel
+    {
+        float *own = NULL;
+#pragma omp for schedule(dynamic)
+        for (size_t task = 0; task < tasks; task++) {
+            size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length;
+            Head head = head_of(in, shape, b, h);
+            if (own == NULL) {   // a thread that has work takes the next memory: no more are taken than there are tasks
+                size_t number;
+#pragma omp atomic capture
+                number = memories++;
+                own = scratch + tasks * size + number * group_floats(shape);
+            }
+            BackwardMemory memory = {own, scratch + task * size, own + GROUP * size, own + GROUP * (size + 4 * head.m)};
+            if (dstates == NULL) {
+                memset(memory.ds, 0, size * sizeof(float));
+            } else {
+                memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
+            }
+            HeadGradients to = {
+                grad->q + first * in->qkv_stride + h * head.m,
+                grad->k + first * in->qkv_stride + h * head.m,
+                grad->v + first * in->qkv_stride + h * head.d,
+                grad->g + first * shape->n_head + h,
+                grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h,
+            };
+            backward_any(&to, &memory, saved + task * group_count(shape) * size, &head, do_ + first * width + h * head.d, width, shape->length);
         }
-        HeadGradients to = {
-            grad->q + first * in->qkv_stride + h * head.m,
-            grad->k + first * in->qkv_stride + h * head.m,
-            grad->v + first * in->qkv_stride + h * head.d,
-            grad->g + first * shape->n_head + h,
-            grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h,
-        };
-        backward_any(&to, &memory, saved + task * group_count(shape) * size, &head, do_ + first * width + h * head.d, width, shape->length);
     }
 #pragma omp parallel for schedule(static)
     for (size_t h = 0; h < shape->n_head; h++) {
         for (size_t b = 0; b < shape->batch; b++) {
-            start_backward(grad->state0 + h * size, in->state0 + h * size, scratch + (b * shape->n_head + h) * memory_size, shape->n_slot, shape->d_head);
+            start_backward(grad->state0 + h * size, in->state0 + h * size, scratch + (b * shape->n_head + h) * size, shape->n_slot, shape->d_head);
         }
     }
 }
