@@ -9,16 +9,18 @@
 #endif
 
 #include "base/args.h"
+#include "base/progress.h"
 #include "base/rng.h"
+#include "benchmarks/encode.h"
 #include "benchmarks/optimizer.h"
+#include "benchmarks/profile.h"
 #include "benchmarks/report.h"
-#include "data/story.h"
 #include "infer/session.h"
 #include "model/block.h"
 #include "model/mixers/mixer.h"
 #include "model/model.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/bpe_train.h"
+#include "training/memory.h"
+#include "training/trainer.h"
 
 // Everything a part needs.
 typedef struct Bench {
@@ -26,6 +28,7 @@ typedef struct Bench {
     Ceilings ceilings;
     Report report;
     ModelConfig config;
+    const char *preset;
     int64_t runs, micro_batch, seq_len;
 } Bench;
 
@@ -126,98 +129,309 @@ static int bench_gemm(Bench *bench, Error *error)
 
 // ---- training step ----
 
-typedef struct StepContext {
+#define STEP_RUNS 3
+
+// The step is timed inside: the model gets a table of kernels that take the time of the real ones. Kernels are functions without a context, so what they
+// need stands here.
+static Profile profile;
+static const Kernels *plain;
+static const Mixer *plain_mixer;
+
+#define TIMED(part, work_done, call)                                    \
+    do {                                                                \
+        double start_ = seconds_now();                                  \
+        call;                                                           \
+        profile_add(&profile, part, seconds_now() - start_, work_done); \
+    } while (0)
+
+// Floating-point operations of a product; bytes of `count` arrays [n, width] that are read or written.
+static double product_work(size_t n, size_t n_in, size_t n_out) { return 2.0 * (double)n * (double)n_in * (double)n_out; }
+static double bytes_work(double count, size_t n, size_t width) { return count * (double)n * (double)width * sizeof(float); }
+
+// Floating-point operations of a mixer, from those for each number of the state and token; they are known of Lattice (lattice.c): 2 for a dot or a
+// multiply-add, 3 to update the state.
+static double mixer_work(const MixerShape *shape, double each)
+{
+    bool known = strcmp(plain_mixer->name, "lattice") == 0;
+    return known ? each * (double)(shape->batch * shape->length * shape->n_head) * (double)(shape->n_slot * shape->d_head) : 0.0;
+}
+
+static void timed_forward(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+{
+    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_forward(out, x, w, n, n_in, n_out));
+}
+
+static void timed_backward_input(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+{
+    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_backward_input(dx, dout, w, n, n_in, n_out, accumulate));
+}
+
+static void timed_backward_weight(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
+{
+    TIMED(profile_product(&profile, dw), product_work(n, n_in, n_out), plain->linear_backward_weight(dw, dout, x, n, n_in, n_out));
+}
+
+static void timed_forward_bf16(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+{
+    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_forward_bf16(out, x, w, n, n_in, n_out));
+}
+
+static void timed_backward_input_bf16(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+{
+    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_backward_input_bf16(dx, dout, w, n, n_in, n_out, accumulate));
+}
+
+static void timed_backward_weight_bf16(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
+{
+    TIMED(profile_product(&profile, dw), product_work(n, n_in, n_out), plain->linear_backward_weight_bf16(dw, dout, x, n, n_in, n_out));
+}
+
+static void timed_rmsnorm_forward(float *out, const float *x, const float *w, float eps, size_t n, size_t dim)
+{
+    TIMED(PROFILE_NORMS, bytes_work(2, n, dim), plain->rmsnorm_forward(out, x, w, eps, n, dim));
+}
+
+static void timed_rmsnorm_backward(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim)
+{
+    TIMED(PROFILE_NORMS, bytes_work(4, n, dim), plain->rmsnorm_backward(dx, dw, dout, x, w, eps, n, dim));
+}
+
+static size_t conv_channels(const ConvShape *shape) { return shape->n_head * (2 * shape->n_slot + shape->d_head); }
+
+static void timed_conv_forward(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *shape)
+{
+    TIMED(PROFILE_CONVOLUTION, bytes_work(2, shape->batch * shape->length, conv_channels(shape)),
+          plain->conv_forward(qkv, tails, tail_stride, proj, weight, bias, shape));
+}
+
+static void timed_conv_backward(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
+                                const float *bias, const ConvShape *shape)
+{
+    TIMED(PROFILE_CONVOLUTION, bytes_work(5, shape->batch * shape->length, conv_channels(shape)),
+          plain->conv_backward(dproj, dweight, dbias, dpre, dqkv, proj, weight, bias, shape));
+}
+
+static void timed_gate_forward(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head)
+{
+    TIMED(PROFILE_GATES, bytes_work(3, n, n_head * d_head), plain->gate_forward(out, o, z, z_stride, w, eps, n, n_head, d_head));
+}
+
+static void timed_gate_backward(float *do_, float *dz, float *dw, const float *dout, const float *o, const float *z, size_t z_stride, const float *w, float eps,
+                                size_t n, size_t n_head, size_t d_head)
+{
+    TIMED(PROFILE_GATES, bytes_work(5, n, n_head * d_head), plain->gate_backward(do_, dz, dw, dout, o, z, z_stride, w, eps, n, n_head, d_head));
+}
+
+static void timed_sigmoid_forward(float *out, const float *x, size_t x_stride, const float *bias, size_t n, size_t count)
+{
+    TIMED(PROFILE_GATES, bytes_work(2, n, count), plain->sigmoid_forward(out, x, x_stride, bias, n, count));
+}
+
+static void timed_sigmoid_backward(float *dx, size_t x_stride, float *dbias, const float *dout, const float *out, size_t n, size_t count)
+{
+    TIMED(PROFILE_GATES, bytes_work(3, n, count), plain->sigmoid_backward(dx, x_stride, dbias, dout, out, n, count));
+}
+
+static void timed_swiglu_forward(float *out, const float *h, size_t n, size_t hidden)
+{
+    TIMED(PROFILE_ACTIVATION, bytes_work(3, n, hidden), plain->swiglu_forward(out, h, n, hidden));
+}
+
+static void timed_swiglu_backward(float *dh, const float *dout, const float *h, size_t n, size_t hidden)
+{
+    TIMED(PROFILE_ACTIVATION, bytes_work(5, n, hidden), plain->swiglu_backward(dh, dout, h, n, hidden));
+}
+
+static void timed_embedding_forward(float *out, const float *table, const int32_t *ids, size_t n, size_t dim)
+{
+    TIMED(PROFILE_EMBEDDING, bytes_work(2, n, dim), plain->embedding_forward(out, table, ids, n, dim));
+}
+
+static void timed_embedding_backward(float *dtable, const float *dout, const int32_t *ids, size_t n, size_t dim)
+{
+    TIMED(PROFILE_EMBEDDING, bytes_work(3, n, dim), plain->embedding_backward(dtable, dout, ids, n, dim));
+}
+
+static void timed_cross_entropy(float *losses, float *logits, const int32_t *targets, float scale, size_t n, size_t vocab)
+{
+    TIMED(PROFILE_LOSS, bytes_work(2, n, vocab), plain->cross_entropy(losses, logits, targets, scale, n, vocab));
+}
+
+static void timed_add(float *y, const float *x, size_t n) { TIMED(PROFILE_SUMS, bytes_work(3, n, 1), plain->add(y, x, n)); }
+
+static double timed_sum_squares(const float *x, size_t n)
+{
+    double sum;
+    TIMED(PROFILE_OPTIMIZER, bytes_work(1, n, 1), sum = plain->sum_squares(x, n));
+    return sum;
+}
+
+static void timed_adamw(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps,
+                        float decay, float correction1, float correction2)
+{
+    TIMED(PROFILE_OPTIMIZER, bytes_work(7, n, 1), plain->adamw(params, m, v, grad, n, grad_scale, lr, beta1, beta2, eps, decay, correction1, correction2));
+}
+
+static void timed_mixer_forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
+{
+    TIMED(PROFILE_MIXER_FORWARD, mixer_work(shape, 9), plain_mixer->forward(o, saved, scratch, states, state_stride, in, shape));
+}
+
+static void timed_mixer_backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
+                                 const MixerTensors *in, const MixerShape *shape)
+{
+    TIMED(PROFILE_MIXER_BACKWARD, mixer_work(shape, 28), plain_mixer->backward(grad, do_, dstates, state_stride, saved, scratch, in, shape));
+}
+
+// A model of the preset in training, and the table of kernels through which it is timed.
+typedef struct Step {
+    Kernels kernels;
+    Mixer mixer;
+    const Mixer *mixers[2];
+    Trainer trainer;
+} Step;
+
+static void step_kernels(Step *step, const Kernels *kernels, const char *mixer)
+{
+    plain = kernels;
+    plain_mixer = mixer_find(kernels->mixers, mixer);
+    step->mixer = *plain_mixer;
+    step->mixer.forward = timed_mixer_forward;
+    step->mixer.backward = timed_mixer_backward;
+    step->mixers[0] = &step->mixer;
+    step->kernels = *kernels;
+    step->kernels.mixers = step->mixers;
+    step->kernels.linear_forward = timed_forward;
+    step->kernels.linear_backward_input = timed_backward_input;
+    step->kernels.linear_backward_weight = timed_backward_weight;
+    step->kernels.linear_forward_bf16 = timed_forward_bf16;
+    step->kernels.linear_backward_input_bf16 = timed_backward_input_bf16;
+    step->kernels.linear_backward_weight_bf16 = timed_backward_weight_bf16;
+    step->kernels.rmsnorm_forward = timed_rmsnorm_forward;
+    step->kernels.rmsnorm_backward = timed_rmsnorm_backward;
+    step->kernels.conv_forward = timed_conv_forward;
+    step->kernels.conv_backward = timed_conv_backward;
+    step->kernels.gate_forward = timed_gate_forward;
+    step->kernels.gate_backward = timed_gate_backward;
+    step->kernels.sigmoid_forward = timed_sigmoid_forward;
+    step->kernels.sigmoid_backward = timed_sigmoid_backward;
+    step->kernels.swiglu_forward = timed_swiglu_forward;
+    step->kernels.swiglu_backward = timed_swiglu_backward;
+    step->kernels.embedding_forward = timed_embedding_forward;
+    step->kernels.embedding_backward = timed_embedding_backward;
+    step->kernels.cross_entropy = timed_cross_entropy;
+    step->kernels.add = timed_add;
+    step->kernels.sum_squares = timed_sum_squares;
+    step->kernels.adamw = timed_adamw;
+}
+
+// `step` must be zeroed and stay where it is. Returns 0, or -1 with `error` set and nothing to free.
+static int step_create(Step *step, const Bench *bench, int64_t batch, int64_t length, bool recompute, Error *error)
+{
     Model model;
-    Workspace *workspace;
-    float *grad;
-    int32_t *tokens;
-    size_t batch, length;
-} StepContext;
-
-static void run_step(void *context)
-{
-    StepContext *c = context;
-    model_forward(&c->model, c->workspace, NULL, 0, c->tokens, c->batch, c->length);
-    model_loss(NULL, c->grad, &c->model, c->workspace, c->tokens + 1, 1.0f / (float)(c->batch * c->length));
-    model_backward(c->grad, &c->model, c->workspace, c->tokens);
-}
-
-typedef struct MixerContext {
-    const Mixer *mixer;
-    MixerShape shape;
-    MixerTensors in;
-    MixerGradients grad;
-    float *o, *saved, *scratch;
-} MixerContext;
-
-static void run_mixer(void *context)
-{
-    MixerContext *c = context;
-    c->mixer->forward(c->o, c->saved, c->scratch, NULL, 0, &c->in, &c->shape);
-    c->mixer->backward(&c->grad, c->o, NULL, 0, c->saved, c->scratch, &c->in, &c->shape);
-}
-
-// Seconds of one layer's mixer, forward and backward.
-static int time_mixer(Spread *seconds, const Bench *bench, Error *error)
-{
-    const ModelConfig *config = &bench->config;
-    BlockShape s = block_shape(config);
-    size_t n = (size_t)(bench->micro_batch * bench->seq_len), m = (size_t)config->n_slot, d = (size_t)config->d_head, stride = s.channels;
-    MixerContext c = {.mixer = mixer_find(bench->kernels->mixers, config->mixer),
-                      .shape = {(size_t)bench->micro_batch, (size_t)bench->seq_len, s.heads, m, d, 0}};
-    float *qkv = make_floats(n * stride, 1), *dqkv = make_floats(n * stride, 2), *g = make_floats(n * s.heads, 3), *dg = make_floats(n * s.heads, 4);
-    float *state0 = make_floats(s.heads * m * d, 5), *dstate0 = make_floats(s.heads * m * d, 6);
-    c.o = make_floats(n * s.value, 7);
-    c.saved = malloc(c.mixer->saved_floats(&c.shape) * sizeof(float));
-    c.scratch = malloc((c.mixer->scratch_floats(&c.shape, true) + c.mixer->scratch_floats(&c.shape, false)) * sizeof(float));
-    bool whole = qkv != NULL && dqkv != NULL && g != NULL && dg != NULL && state0 != NULL && dstate0 != NULL && c.o != NULL && c.saved != NULL && c.scratch != NULL;
-    if (whole) {
-        // Write intensities as at the start of training; keys of length 1.
-        for (size_t i = 0; i < n * s.heads; i++) {
-            g[i] = 0.02f + 0.01f * g[i];
-        }
-        for (size_t t = 0; t < n; t++) {
-            for (size_t i = 0; i < 2 * s.query; i++) {
-                qkv[t * stride + i] *= 3.46f / sqrtf((float)m);
-            }
-        }
-        c.in = (MixerTensors){.q = qkv, .k = qkv + s.query, .v = qkv + 2 * s.query, .qkv_stride = stride, .g = g, .state0 = state0};
-        c.grad = (MixerGradients){.q = dqkv, .k = dqkv + s.query, .v = dqkv + 2 * s.query, .g = dg, .state0 = dstate0};
-        *seconds = time_runs((size_t)bench->runs, run_mixer, &c);
-    }
-    free(qkv), free(dqkv), free(g), free(dg), free(state0), free(dstate0), free(c.o), free(c.saved), free(c.scratch);
-    return whole ? 0 : no_memory(error);
-}
-
-static int bench_train(Bench *bench, Error *error)
-{
-    StepContext c = {.batch = (size_t)bench->micro_batch, .length = (size_t)bench->seq_len};
-    if (model_create(&c.model, &bench->config, bench->kernels, error) != 0) {
+    TrainerOptions options = {.micro_batch = (size_t)batch, .n_micro = 1, .seq_len = (size_t)length, .recompute = recompute};
+    step_kernels(step, bench->kernels, bench->config.mixer);
+    if (model_create(&model, &bench->config, &step->kernels, error) != 0) {
         return -1;
     }
-    model_init(&c.model, 1, c.length);
-    double tokens = (double)(c.batch * c.length), params = (double)c.model.table.total;
-    c.workspace = workspace_create(&c.model, c.batch, c.length, WORKSPACE_TRAINING, error);
-    c.grad = calloc(c.model.table.total, sizeof(float));
-    c.tokens = make_tokens(c.batch * c.length + 1, bench->config.vocab_size);
-    int failed = c.workspace == NULL ? -1 : c.grad == NULL || c.tokens == NULL ? no_memory(error) : 0;
-    Spread mixer = {0};
-    failed = failed != 0 ? failed : time_mixer(&mixer, bench, error);
-    for (int bf16 = 0; bf16 < 2 && failed == 0; bf16++) {
-        c.model.bf16 = bf16 == 1;
-        Spread step = time_runs(3, run_step, &c);
-        double peak = bf16 == 1 ? bench->ceilings.peak_bf16 : bench->ceilings.peak_f32;
-        report_line(&bench->report, bf16 == 1 ? "training step bf16" : "training step f32", rate_of(step, tokens), "tokens/s", peak / (6.0 * params),
-                    bf16 == 1 ? 0.65 : 0.72);
-        double layers = (double)bench->config.n_layer;
-        Spread share = {mixer.median * layers, mixer.least * layers, mixer.most * layers};
-        report_line(&bench->report, bf16 == 1 ? "of which mixer, bf16" : "of which mixer, f32", share, "s/step", step.median, 0.0);
+    model_init(&model, 1, options.seq_len);
+    if (trainer_create(&step->trainer, &model, &options, error) != 0) {
+        return -1;
     }
-    free(c.grad), free(c.tokens);
-    workspace_free(c.workspace);
-    model_free(&c.model);
-    return failed;
+    size_t tokens = options.micro_batch * options.seq_len;
+    Rng rng;
+    rng_seed(&rng, 1, 99);
+    for (size_t i = 0; i < tokens; i++) {
+        step->trainer.tokens[i] = (int32_t)rng_below(&rng, (uint64_t)bench->config.vocab_size);
+        step->trainer.targets[i > 0 ? i - 1 : tokens - 1] = step->trainer.tokens[i];
+    }
+    return 0;
 }
+
+// One micro-batch and one update. Returns the seconds of the first.
+static double run_step(Step *step)
+{
+    Trainer *t = &step->trainer;
+    float scale = 1.0f / (float)(t->micro_batch * t->seq_len);
+    memset(t->gradients, 0, t->model.table.total * sizeof *t->gradients);
+    double start = seconds_now();
+    model_forward(&t->model, t->workspace, NULL, 0, t->tokens, t->micro_batch, t->seq_len);
+    model_loss(NULL, t->gradients, &t->model, t->workspace, t->targets, scale);
+    model_backward(t->gradients, &t->model, t->workspace, t->tokens);
+    double seconds = seconds_now() - start;
+    double norm = sqrt(arena_sum_squares(&t->model, t->gradients));
+    optimizer_step(&t->optimizer, &t->model, t->gradients, norm > 1.0 ? 1.0 / norm : 1.0, 1e-4);
+    return seconds;
+}
+
+// Fills the profile with STEP_RUNS steps.
+static void profile_step(Step *step, bool bf16)
+{
+    profile = (Profile){.model = &step->trainer.model, .gradients = step->trainer.gradients};
+    step->trainer.model.bf16 = bf16;
+    for (int run = 0; run <= STEP_RUNS; run++) {
+        profile_end_run(&profile, run_step(step), run == 0);
+    }
+}
+
+static void report_step(Bench *bench, const Step *step, bool bf16)
+{
+    double tokens = (double)(step->trainer.micro_batch * step->trainer.seq_len), params = (double)step->trainer.model.table.total;
+    double peak = bf16 ? bench->ceilings.peak_bf16 : bench->ceilings.peak_f32;
+    report_line(&bench->report, bf16 ? "training step bf16" : "training step f32", rate_of(profile_pass(&profile), tokens), "tokens/s", peak / (6.0 * params),
+                bf16 ? 0.65 : 0.72);
+    report_limit(&bench->report, bf16 ? "mixer share of the step, bf16" : "mixer share of the step, f32", profile_mixer_share(&profile), "share", 0.15);
+}
+
+static void report_profile(Bench *bench, const Step *step, bool bf16)
+{
+    (void)step;
+    profile_report(&bench->report, &profile, bf16 ? "bf16" : "f32", bf16 ? bench->ceilings.peak_bf16 : bench->ceilings.peak_f32, bench->ceilings.read);
+}
+
+// Runs the step in both precisions and reports each.
+static int bench_step(Bench *bench, void (*report)(Bench *bench, const Step *step, bool bf16), Error *error)
+{
+    Step step = {0};
+    if (step_create(&step, bench, bench->micro_batch, bench->seq_len, false, error) != 0) {
+        return -1;
+    }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        profile_step(&step, bf16 == 1);
+        report(bench, &step, bf16 == 1);
+    }
+    trainer_free(&step.trainer);
+    return 0;
+}
+
+static int bench_train(Bench *bench, Error *error) { return bench_step(bench, report_step, error); }
+
+static int bench_profile(Bench *bench, Error *error) { return bench_step(bench, report_profile, error); }
+
+// The most that the process holds during a step, without and with recomputation. The limits are those of the preset 110m.
+static int bench_memory(Bench *bench, Error *error)
+{
+    static const double limits[2] = {6.0, 3.5};
+    bool limited = strcmp(bench->preset, "110m") == 0;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        Step step = {0};
+        if (memory_restart_peak() != 0) {
+            fprintf(stderr, "note: the peak of memory cannot be set back on this system: it is that of the whole run so far\n");
+        }
+        if (step_create(&step, bench, 4, 1024, recompute == 1, error) != 0) {
+            return -1;
+        }
+        profile = (Profile){.model = &step.trainer.model, .gradients = step.trainer.gradients};
+        run_step(&step);
+        double held = memory_peak() / 1e9;
+        trainer_free(&step.trainer);
+        report_limit(&bench->report, recompute == 1 ? "training 4 × 1024, --recompute" : "resident memory of training", (Spread){held, held, held}, "GB",
+                     limited ? limits[recompute] : 0.0);
+    }
+    return 0;
+}
+
+static int bench_tokenizer(Bench *bench, Error *error) { return bench_encode(&bench->report, (size_t)bench->runs, error); }
 
 static int bench_optimizers(Bench *bench, Error *error)
 {
@@ -282,53 +496,6 @@ static int bench_infer(Bench *bench, Error *error)
     return failed;
 }
 
-// ---- tokenizer ----
-
-typedef struct EncodeContext {
-    Encoder *encoder;
-    const char *text;
-    size_t length;
-    TokenList list;
-    Error error;
-} EncodeContext;
-
-static void run_encode(void *context)
-{
-    EncodeContext *c = context;
-    c->list.count = 0;
-    encoder_encode(c->encoder, &c->list, c->text, c->length, 0, &c->error);
-}
-
-static int bench_tokenizer(Bench *bench, Error *error)
-{
-    enum { STORIES = 4000 };
-    Story *story = malloc(sizeof *story);
-    char *text = malloc((size_t)STORIES * STORY_BYTES);
-    BpeTrainer *trainer = bpe_trainer_create(error);
-    EncodeContext c = {.text = text};
-    int failed = story == NULL || text == NULL ? no_memory(error) : trainer == NULL ? -1 : 0;
-    for (size_t i = 0; i < STORIES && failed == 0; i++) {
-        story_tell(story, 1, i);
-        memcpy(text + c.length, story->text, story->length);
-        c.length += story->length;
-        failed = bpe_trainer_add(trainer, 0, story->text, story->length, error);
-    }
-    Tokenizer *tokenizer = failed == 0 ? bpe_trainer_finish(trainer, 2048, error) : NULL;
-    c.encoder = tokenizer == NULL ? NULL : encoder_create(tokenizer, error);
-    failed = c.encoder == NULL ? -1 : 0;
-    if (failed == 0) {
-        Spread rate = rate_of(time_runs((size_t)bench->runs, run_encode, &c), (double)c.length / 1e6);
-        report_line(&bench->report, "tokenizer encode, one thread", rate, "MB/s", 30.0, 1.0);
-    }
-    token_list_free(&c.list);
-    encoder_free(c.encoder);
-    tokenizer_free(tokenizer);
-    bpe_trainer_free(trainer);
-    free(text);
-    free(story);
-    return failed;
-}
-
 // ---- the program ----
 
 static const struct Part {
@@ -337,6 +504,8 @@ static const struct Part {
 } parts[] = {
     {"gemm", bench_gemm},
     {"train", bench_train},
+    {"profile", bench_profile},
+    {"memory", bench_memory},
     {"optimizer", bench_optimizers},
     {"infer", bench_infer},
     {"tokenizer", bench_tokenizer},
@@ -355,13 +524,13 @@ static void report_ceilings(Bench *bench)
 int main(int argc, char **argv)
 {
     Error error;
-    const char *only = NULL, *preset = "110m";
+    const char *only = NULL;
     int64_t threads = 0;
-    Bench bench = {.runs = 5, .micro_batch = 2, .seq_len = 1024};
+    Bench bench = {.preset = "110m", .runs = 5, .micro_batch = 2, .seq_len = 1024};
     ArgSpec specs[] = {
-        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, optimizer, infer or tokenizer"},
+        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, optimizer, infer or tokenizer"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
-        {.name = "preset", .kind = ARG_STRING, .target = &preset, .value = "NAME", .help = "shape of the model"},
+        {.name = "preset", .kind = ARG_STRING, .target = &bench.preset, .value = "NAME", .help = "shape of the model"},
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
         {.name = "seq-len", .kind = ARG_SIZE, .target = &bench.seq_len, .value = "N", .help = "tokens of a sequence", .min = 1, .max = 1 << 20, .binary = true},
         {.name = "runs", .kind = ARG_SIZE, .target = &bench.runs, .value = "N", .help = "repetitions; the table shows median, least and most", .min = 1, .max = 64},
@@ -375,30 +544,30 @@ int main(int argc, char **argv)
                           .n_specs = sizeof specs / sizeof *specs};
     size_t n_positional;
     args_parse(&program, argc, argv, &n_positional);
+    bool known = only == NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        known = known || strcmp(only, parts[i].name) == 0;
+    }
+    if (!known) {
+        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, optimizer, infer and tokenizer", only);
+    }
 #ifdef _OPENMP
     if (threads > 0) {
         omp_set_num_threads((int)threads);
     }
 #endif
     bench.kernels = kernels_select(&error);
-    if (bench.kernels == NULL || config_preset(&bench.config, preset, &error) != 0) {
+    if (bench.kernels == NULL || config_preset(&bench.config, bench.preset, &error) != 0) {
         return args_fail(&error);
     }
     char text[96];
-    fprintf(stderr, "%s; preset %s\n", kernels_describe(text, bench.kernels), preset);
+    fprintf(stderr, "%s; preset %s\n", kernels_describe(text, bench.kernels), bench.preset);
     measure_ceilings(&bench.ceilings, bench.kernels);
     report_ceilings(&bench);
-    bool known = only == NULL;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (only == NULL || strcmp(only, parts[i].name) == 0) {
-            known = true;
-            if (parts[i].run(&bench, &error) != 0) {
-                return args_fail(&error);
-            }
+        if ((only == NULL || strcmp(only, parts[i].name) == 0) && parts[i].run(&bench, &error) != 0) {
+            return args_fail(&error);
         }
-    }
-    if (!known) {
-        args_usage_error(&program, "--only %s: there are gemm, train, optimizer, infer and tokenizer", only);
     }
     return 0;
 }

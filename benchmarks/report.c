@@ -3,36 +3,66 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/progress.h"
 
-void report_line(Report *report, const char *name, Spread value, const char *unit, double ceiling, double required)
+typedef struct Line {
+    const char *name, *unit;
+    Spread value;
+    double ceiling, required;   // 0: none
+    bool lower;                 // less is better: required is the largest share of the ceiling, not the least
+} Line;
+
+static void print_json(const Line *line, double ratio)
 {
-    double ratio = ceiling > 0.0 ? value.median / ceiling : 0.0;
+    printf("{\"name\": \"%s\", \"value\": %.6g, \"least\": %.6g, \"most\": %.6g, \"unit\": \"%s\"", line->name, line->value.median, line->value.least,
+           line->value.most, line->unit);
+    if (line->ceiling > 0.0) {
+        printf(", \"ceiling\": %.6g, \"ratio\": %.4f", line->ceiling, ratio);
+    }
+    if (line->required > 0.0) {
+        printf(", \"required\": %.4g, \"better\": \"%s\"", line->required, line->lower ? "lower" : "higher");
+    }
+    printf("}\n");
+}
+
+static void print_row(const Line *line, double ratio)
+{
+    printf("%-34s %12.4g %9.4g … %9.4g  %-9s", line->name, line->value.median, line->value.least, line->value.most, line->unit);
+    if (line->ceiling > 0.0) {
+        printf(" %10.4g %6.1f%%", line->ceiling, 100.0 * ratio);
+    }
+    if (line->required > 0.0) {
+        const char *missed = line->lower ? (ratio > line->required ? "  over" : "") : ratio < line->required ? "  short" : "";
+        printf(" %s%6.1f%%%s", line->lower ? "≤ " : "  ", 100.0 * line->required, missed);
+    }
+    printf("\n");
+}
+
+static void print_line(Report *report, const Line *line)
+{
+    double ratio = line->ceiling > 0.0 ? line->value.median / line->ceiling : 0.0;
     if (report->json) {
-        printf("{\"name\": \"%s\", \"value\": %.6g, \"least\": %.6g, \"most\": %.6g, \"unit\": \"%s\"", name, value.median, value.least, value.most, unit);
-        if (ceiling > 0.0) {
-            printf(", \"ceiling\": %.6g, \"ratio\": %.4f", ceiling, ratio);
-        }
-        if (required > 0.0) {
-            printf(", \"required\": %.4g", required);
-        }
-        printf("}\n");
+        print_json(line, ratio);
     } else {
         if (!report->header) {
             printf("%-34s %12s %21s  %-9s %10s %7s %9s\n", "what", "median", "least … most", "unit", "ceiling", "share", "required");
             report->header = true;
         }
-        printf("%-34s %12.4g %9.4g … %9.4g  %-9s", name, value.median, value.least, value.most, unit);
-        if (ceiling > 0.0) {
-            printf(" %10.4g %6.1f%%", ceiling, 100.0 * ratio);
-        }
-        if (required > 0.0) {
-            printf(" %8.1f%%%s", 100.0 * required, ratio < required ? "  short" : "");
-        }
-        printf("\n");
+        print_row(line, ratio);
     }
     fflush(stdout);
+}
+
+void report_line(Report *report, const char *name, Spread value, const char *unit, double ceiling, double required)
+{
+    print_line(report, &(Line){.name = name, .unit = unit, .value = value, .ceiling = ceiling, .required = required});
+}
+
+void report_limit(Report *report, const char *name, Spread value, const char *unit, double most)
+{
+    print_line(report, &(Line){.name = name, .unit = unit, .value = value, .ceiling = most, .required = most > 0.0 ? 1.0 : 0.0, .lower = true});
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -41,19 +71,25 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+Spread spread_of(const double *values, size_t count)
+{
+    double sorted[REPORT_MAX_RUNS];
+    memcpy(sorted, values, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_doubles);
+    return (Spread){sorted[count / 2], sorted[0], sorted[count - 1]};
+}
+
 Spread time_runs(size_t runs, void (*function)(void *context), void *context)
 {
-    enum { MOST = 64 };
-    double seconds[MOST];
-    runs = runs > MOST ? MOST : runs;
+    double seconds[REPORT_MAX_RUNS];
+    runs = runs > REPORT_MAX_RUNS ? REPORT_MAX_RUNS : runs;
     function(context);
     for (size_t i = 0; i < runs; i++) {
         double start = seconds_now();
         function(context);
         seconds[i] = seconds_now() - start;
     }
-    qsort(seconds, runs, sizeof *seconds, compare_doubles);
-    return (Spread){seconds[runs / 2], seconds[0], seconds[runs - 1]};
+    return spread_of(seconds, runs);
 }
 
 Spread rate_of(Spread seconds, double amount) { return (Spread){amount / seconds.median, amount / seconds.most, amount / seconds.least}; }

@@ -7,6 +7,8 @@
 
 #include "model/kernels/kernels.h"
 
+#define REPORT_MAX_RUNS 64
+
 // Repetitions of one measurement: median and extremes.
 typedef struct Spread {
     double median, least, most;
@@ -23,10 +25,16 @@ typedef struct Report {
     bool header;   // printed already
 } Report;
 
-// One line: value and spread in `unit`; ceiling (0: none) in the same unit; `required` share of the ceiling (0: none). `higher` tells which way is better.
+// One line: value and spread in `unit`; ceiling (0: none) in the same unit; `required` share of the ceiling (0: none), reached from below.
 void report_line(Report *report, const char *name, Spread value, const char *unit, double ceiling, double required);
 
-// Runs `function` once to warm up and `runs` times; seconds of each run.
+// The same for a value of which less is better: `most` (0: nothing is asked) is what it may be.
+void report_limit(Report *report, const char *name, Spread value, const char *unit, double most);
+
+// Of 1 … REPORT_MAX_RUNS values.
+Spread spread_of(const double *values, size_t count);
+
+// Runs `function` once to warm up and `runs` times (at most REPORT_MAX_RUNS); seconds of each run.
 Spread time_runs(size_t runs, void (*function)(void *context), void *context);
 
 // amount / seconds for each of the extremes.

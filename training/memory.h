@@ -10,4 +10,7 @@ double memory_available(void);
 double memory_resident(void);
 double memory_peak(void);
 
+// Starts memory_peak anew from what is held now. Returns 0, or -1 where the system cannot: memory_peak then stays what it was, if not more.
+int memory_restart_peak(void);
+
 #endif

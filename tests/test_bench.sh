@@ -1,0 +1,55 @@
+#!/bin/sh
+# ./bench --only profile: the parts of a step are all there, leave next to nothing over, and their work is that of the model's shapes.
+# Usage: tests/test_bench.sh [BENCH]
+set -eu
+bench=${1:-${PROGRAM_DIR:-./}bench}
+work=$(mktemp -d "${TMPDIR:-/tmp}/test_bench_XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+checks=0
+
+fail() {
+    echo "test_bench.sh: FAILED: $1" >&2
+    exit 1
+}
+
+# field NAME KEY: a number from the JSON line of that name.
+field() {
+    value=$(sed -n "s/^{\"name\": \"$1\",.*\"$2\": \([-0-9.e+]*\).*/\1/p" "$work/out")
+    [ "$(echo "$value" | grep -c .)" -eq 1 ] || fail "not one line \"$1\" with \"$2\": $(cat "$work/out")"
+    echo "$value"
+}
+
+# holds CONDITION: an expression of awk.
+holds() {
+    awk "BEGIN { exit !($1) }" || fail "not so: $1: $(cat "$work/out")"
+    checks=$((checks + 1))
+}
+
+"$bench" --only profile --preset nano --micro-batch 1 --seq-len 64 --runs 1 --threads 1 --json >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+for dtype in f32 bf16; do
+    for part in projections "output projection" "mlp products" "head products" "mixer forward" "mixer backward" loss "mlp activation" norms convolution \
+        gates embedding "residual sums" optimizer; do
+        milliseconds=$(field "$dtype step: $part" value)
+        holds "$milliseconds > 0"
+    done
+    all=$(field "$dtype step: all" value)
+    rest=$(field "$dtype step: rest" value)
+    holds "$rest >= 0 && $rest < 0.05 * $all"
+    # Forward and two products of the backward, 2 operations a multiply-add, in millions: 4 layers of 64 tokens.
+    while read -r expected part; do
+        milliseconds=$(field "$dtype step: $part" value)
+        rate=$(field "$dtype rate: $part" value)
+        holds "$milliseconds * $rate > 0.999 * $expected && $milliseconds * $rate < 1.001 * $expected"
+    done <<END
+$(awk 'BEGIN { print 4 * 6 * 64 * 128 * 514 / 1e6 }') projections
+$(awk 'BEGIN { print 4 * 6 * 64 * 128 * 128 / 1e6 }') output projection
+$(awk 'BEGIN { print 4 * 6 * 64 * 128 * 3 * 352 / 1e6 }') mlp products
+$(awk 'BEGIN { print 6 * 64 * 128 * 2048 / 1e6 }') head products
+$(awk 'BEGIN { print 4 * 9 * 64 * 2 * 64 * 64 / 1e6 }') mixer forward
+$(awk 'BEGIN { print 4 * 28 * 64 * 2 * 64 * 64 / 1e6 }') mixer backward
+END
+done
+got=0
+"$bench" --only nothing >"$work/out" 2>"$work/err" || got=$?
+[ "$got" -eq 2 ] && grep -q "there are gemm, train, profile" "$work/err" || fail "an unknown part: exit code $got: $(cat "$work/err")"
+echo "$((checks + 1)) checks"
