@@ -155,7 +155,7 @@ static void test_limits(void **state)
         assert_ok(config_preset(&config, limits[i].preset, &error), &error);
         assert_ok(params_table(&table, &config, &error), &error);
         TrainerOptions options = {.micro_batch = limits[i].batch, .n_micro = 1, .seq_len = 1024, .recompute = limits[i].recompute};
-        double bytes = trainer_bytes(&config, table.total, &options), arenas = 16.0 * (double)table.total;
+        double bytes = trainer_bytes(&config, &table, &options), arenas = 16.0 * (double)table.total;
         if (!(bytes > arenas && bytes <= limits[i].most)) {
             fail_msg("%s, %zu × 1024%s: %.3g bytes, at most %.3g are wanted", limits[i].preset, limits[i].batch, limits[i].recompute ? ", recomputed" : "",
                      bytes, limits[i].most);
