@@ -146,9 +146,9 @@ static int check_tokens(const Loader *loader, const Shard *shard, uint64_t start
 {
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || (loader->vocab_size > 0 && (size_t)tokens[i] >= loader->vocab_size)) {
-            return error_set(error, "%s: token %" PRId32 " at offset %" PRIu64 " is outside the vocabulary of %zu; "
-                             "the shard was made with another tokenizer or is damaged", shard->path, tokens[i], start + i,
-                                 loader->vocab_size);
+            return error_set(error, "%s: token %" PRIu32 " at offset %" PRIu64 " is outside the vocabulary of %zu; "
+                             "the shard was made with another tokenizer or is damaged", shard->path, shard_token(shard, start + i), start + i,
+                             loader->vocab_size);
         }
     }
     return 0;

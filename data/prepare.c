@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/args.h"
+#include "base/program.h"
 #include "data/where.h"
 
 // Writes one document as a JSON line. Bytes that are no valid UTF-8 go out as they came in.
@@ -52,18 +53,11 @@ static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number)
 {
-    if (stop_signal != 0) {
-        _exit(128 + number);   // asked twice: at once
+    // A terminal that is closed may send SIGHUP twice; the others twice mean: at once.
+    if (stop_signal != 0 && number != SIGHUP) {
+        _exit(128 + number);
     }
     stop_signal = number;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
 }
 
 int main(int argc, char **argv)
@@ -123,7 +117,7 @@ int main(int argc, char **argv)
     int result = path_expand(&files, argv + 1, n_documents, corpus_accepts, &error);
     if (result == 0) {
         if (!print) {
-            catch_signals();
+            program_catch_stop(on_signal, false);
             options.stop = &stop_signal;
         }
         result = print ? print_documents(&files, &options.corpus, &error) : prepare_documents(&files, out, &options, &error);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/progress.h"
 #include "data/batch.h"
@@ -367,8 +368,9 @@ int prepare_documents(const PathList *files, const char *folder, const PrepareOp
         return -1;
     }
     bool done;
+    int lock;
     Preparation p = {.files = files, .folder = folder, .options = options, .corpus = options->corpus, .request = request};
-    int result = prepare_folder_open(folder, request, options, &p.state, &done, error);
+    int result = prepare_folder_open(folder, request, options, &p.state, &done, &lock, error);
     if (result == 0 && done && !options->quiet) {
         fprintf(stderr, "%s is already prepared from these documents\n", folder);
     } else if (result == 0 && !done) {
@@ -378,6 +380,9 @@ int prepare_documents(const PathList *files, const char *folder, const PrepareOp
         result = prepare(&p, error);
         close_files(&p);
         tokenizer_free(p.tokenizer);
+    }
+    if (lock >= 0) {
+        close(lock);
     }
     cJSON_Delete(request);
     return result;

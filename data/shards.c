@@ -168,6 +168,13 @@ void shard_read(const Shard *shard, int32_t *out, uint64_t start, size_t count)
     release_pages(shard, offset, offset + count * shard->width);
 }
 
+uint32_t shard_token(const Shard *shard, uint64_t at)
+{
+    assert(at < shard->count);
+    const unsigned char *p = shard->map + HEADER_BYTES + (size_t)at * shard->width;
+    return shard->width == 2 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 : load_u32(p);
+}
+
 struct ShardWriter {
     char *folder, *prefix;
     char *path, *temporary_path;   // of the shard that is open

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
@@ -86,7 +87,7 @@ static int lock_out(Job *job, Error *error)
     if (folder_make(job->settings.out, error)) {
         return -1;
     }
-    job->lock = outdir_lock(job->settings.out, error);
+    job->lock = folder_lock(job->settings.out, "trains into", error);
     return job->lock >= 0 ? 0 : -1;
 }
 
