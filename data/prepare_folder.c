@@ -52,8 +52,9 @@ static bool add_hash(cJSON *object, const char *key, uint64_t hash)
 
 cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Error *error)
 {
-    uint64_t inputs = 0, tokenizer = 0;
-    if (hash_inputs(files, &inputs, error) != 0 ||
+    uint64_t inputs = 0, tokenizer = 0, learned = 0;
+    const PathList *learn = options->tokenizer_path == NULL ? options->tokenizer_files : NULL;
+    if (hash_inputs(files, &inputs, error) != 0 || (learn != NULL && hash_inputs(learn, &learned, error) != 0) ||
         (options->tokenizer_path != NULL && file_hash(options->tokenizer_path, &tokenizer, error) != 0)) {
         return NULL;
     }
@@ -65,7 +66,8 @@ cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Err
     } else if (good) {
         good = cJSON_AddNumberToObject(request, "vocab_size", (double)options->vocab_size) != NULL;
     }
-    good = good && cJSON_AddNumberToObject(request, "val_fraction", options->val_fraction) != NULL &&
+    good = good && (learn == NULL || add_hash(request, "tokenizer_inputs", learned)) &&
+           cJSON_AddNumberToObject(request, "val_fraction", options->val_fraction) != NULL &&
            cJSON_AddNumberToObject(request, "shard_tokens", (double)options->shard_tokens) != NULL &&
            cJSON_AddBoolToObject(request, "strict", options->corpus.strict) != NULL &&
            (options->corpus.text_key == NULL || cJSON_AddStringToObject(request, "text_key", options->corpus.text_key) != NULL) &&

@@ -4,6 +4,7 @@
 
 #include "data/loader.h"
 #include "tests/scratch.h"
+#include "training/mix.h"
 
 enum { LENGTH = 4, MAX_SOURCES = 5, MAX_WINDOWS = 64 };
 
@@ -204,6 +205,69 @@ static void an_empty_source_is_named(void **state)
     path_list_free(&one);
 }
 
+// ---- the values of --data ----
+
+static int parse(double *weights, PathList *data, size_t n, const char *const *texts, Error *error)
+{
+    *data = (PathList){0};
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(path_list_add(data, texts[i], error), 0);
+    }
+    int result = mix_parse(weights, data, error);
+    return result;
+}
+
+static void weights_are_taken_off(void **state)
+{
+    Error error;
+    PathList data;
+    double weights[3];
+    char *colon = make_file(state, "a:3", "x", 1), *plain = make_file(state, "a", "x", 1), text[512], other[512];
+    snprintf(text, sizeof text, "%s:0.25", colon);
+    snprintf(other, sizeof other, "%s:1e2", plain);
+    assert_int_equal(parse(weights, &data, 3, (const char *[]){text, other, "web/*.jsonl:.5"}, &error), 0);
+    assert_string_equal(data.items[0], colon);
+    assert_string_equal(data.items[1], plain);
+    assert_string_equal(data.items[2], "web/*.jsonl");
+    assert_true(weights[0] == 0.25 && weights[1] == 100.0 && weights[2] == 0.5);
+    path_list_free(&data);
+    // As it stands it is a file, so it has no weight.
+    assert_int_equal(parse(weights, &data, 2, (const char *[]){colon, plain}, &error), 0);
+    assert_string_equal(data.items[0], colon);
+    assert_true(weights[0] == 0.0 && weights[1] == 0.0);
+    path_list_free(&data);
+
+    snprintf(text, sizeof text, "%s:many", plain);
+    const struct {
+        const char *texts[2], *words;
+    } wrong[] = {{{"b:0", "c:1"}, "must be above 0"}, {{"b:-2", "c:1"}, "must be above 0"}, {{"b:inf", "c:1"}, "must be above 0"},
+                 {{"b:1e-300", "c:1"}, "must be above 0"}, {{text, "c:1"}, "ends with no weight"}, {{"b:1", "b:2"}, "given twice"},
+                 {{"b:1", "c"}, "give every source a weight"}, {{":1", "c:1"}, "names no path"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(parse(weights, &data, 2, wrong[i].texts, &error), -1);
+        assert_says(&error, wrong[i].words);
+        path_list_free(&data);
+    }
+    free(colon);
+    free(plain);
+}
+
+static void weights_become_whole_numbers(void **state)
+{
+    (void)state;
+    uint32_t parts[3];
+    mix_parts(parts, (const double[]){0.7, 0.3}, 2);
+    assert_true(parts[0] == 7 && parts[1] == 3);
+    mix_parts(parts, (const double[]){70.0, 29.125, 0.875}, 3);
+    assert_true(parts[0] == 70000 && parts[1] == 29125 && parts[2] == 875);
+    mix_parts(parts, (const double[]){4e9, 1e9}, 2);   // sizes of large sources: the ratio stays
+    assert_true(fabs((double)parts[0] / (double)parts[1] - 4.0) < 1e-8 && (uint64_t)parts[0] + parts[1] <= LOADER_MAX_PARTS);
+    mix_parts(parts, (const double[]){1.0 / 3.0, 2.0 / 3.0}, 2);
+    assert_true(fabs((double)parts[1] / (double)parts[0] - 2.0) < 1e-8);
+    mix_parts(parts, (const double[]){1e9, 1e-9}, 2);
+    assert_true(parts[1] == 1 && parts[0] >= (1u << 30) - 1);
+}
+
 static void documents_start_at_their_first_token(void **state)
 {
     (void)state;
@@ -227,6 +291,8 @@ int main(void)
         TEST(the_order_is_a_pure_function),
         TEST(validation_is_in_order),
         TEST(an_empty_source_is_named),
+        TEST(weights_are_taken_off),
+        TEST(weights_become_whole_numbers),
         TEST(documents_start_at_their_first_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
