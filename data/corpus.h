@@ -21,6 +21,7 @@ typedef struct CorpusOptions {
     bool dedup;                  // of equal texts only the first is a document; takes up to 46 bytes of memory a document
     bool strict;                 // a bad record is an error instead of being counted and skipped
     bool quiet;                  // no warnings on stderr about bad records (for a second pass)
+    size_t readers;              // threads that unpack and parse files, or row groups, ahead; 0: the caller's alone. What `visit` sees is the same
     struct Progress *progress;   // line to break before a warning is printed; may be NULL
 } CorpusOptions;
 

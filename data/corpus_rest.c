@@ -76,6 +76,10 @@ char *corpus_describe_rest(char *text, size_t size, const PathList *rest)
     if (others > 0 && used < size) {
         snprintf(text + used, size - used, ", others %zu", others);
     }
+    // The names of files may hold anything.
+    for (char *c = text; *c != 0; c++) {
+        *c = (unsigned char)*c < 32 || *c == 127 ? '?' : *c;
+    }
     return text;
 }
 

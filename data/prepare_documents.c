@@ -1,5 +1,6 @@
 // Prepares documents in up to two passes over them: one counts the pre-tokens for a new tokenizer, one encodes. Both work in batches: the
-// reader fills one, all threads work on its pieces, and what they made is taken in order, so that nothing depends on the number of threads.
+// reader (with threads of its own that unpack and parse ahead, data/read_ahead.c) fills one, all threads work on its pieces, and what they
+// made is taken in order, so that nothing depends on the number of threads.
 #include "data/prepare.h"
 
 #include <inttypes.h>
@@ -344,9 +345,7 @@ static void print_table(const Preparation *p)
     }
     if (p->options->rest != NULL && p->options->rest->count > 0) {
         char text[256];
-        Error shown;   // names of files may hold anything
-        error_set(&shown, "%s", corpus_describe_rest(text, sizeof text, p->options->rest));
-        fprintf(stderr, "%s\n", shown.text);
+        fprintf(stderr, "%s\n", corpus_describe_rest(text, sizeof text, p->options->rest));
     }
     if (p->result.tail) {
         fprintf(stderr, "note: there are so few documents that the validation data is the tail of each of them\n");
@@ -386,6 +385,8 @@ int prepare_documents(const PathList *files, const char *folder, const PrepareOp
     } else if (result == 0 && !done) {
         p.threads = batch_threads((size_t)options->threads);
         p.corpus.quiet = options->quiet;
+        // Where encoding is the slower part, readers that are ahead just wait.
+        p.corpus.readers = p.threads / 2;
         result = prepare(&p, error);
         close_files(&p);
         tokenizer_free(p.tokenizer);

@@ -250,11 +250,15 @@ static int train(char *const *documents, size_t n_documents, const CorpusOptions
                  Error *error)
 {
     double start = seconds_now();
-    PathList files = {0};
+    PathList files = {0}, rest = {0};
     Batch batch = {.threads = threads};
     Tokenizer *tokenizer = NULL;
     progress_init(&batch.progress);
-    if (path_expand(&files, documents, n_documents, corpus_accepts, error) == 0) {
+    if (path_expand_with_rest(&files, &rest, documents, n_documents, corpus_accepts, error) == 0) {
+        char skipped[256];
+        if (rest.count > 0) {
+            fprintf(stderr, "%s\n", corpus_describe_rest(skipped, sizeof skipped, &rest));
+        }
         batch.total_bytes = corpus_bytes(&files);
         tokenizer = learn(&batch, &files, options, vocab_size, error);
     }
@@ -270,6 +274,7 @@ static int train(char *const *documents, size_t n_documents, const CorpusOptions
     }
     tokenizer_free(tokenizer);
     path_list_free(&files);
+    path_list_free(&rest);
     return status;
 }
 
