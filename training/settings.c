@@ -29,7 +29,7 @@ static const SizeDefaults size_defaults[] = {
     {INFINITY, 6e-4, 262144, 10, 4},
 };
 
-static const char usage[] = "DATA... --out DIR [flags]    or    --data SOURCE[:WEIGHT] --data SOURCE[:WEIGHT] ... --out DIR [flags]";
+static const char usage[] = "(DATA... | --data SOURCE[:WEIGHT] ...) --out DIR [flags]";
 static const char description[] =
     "Trains a language model. DATA are documents (.txt, .jsonl, .parquet; files, folders, quoted globs), a folder that\n"
     "./prepare made, or token shards (.bin, with --tokenizer FILE). Documents are prepared into DIR/data first.\n"
