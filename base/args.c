@@ -9,6 +9,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "base/file.h"
 #include "base/program.h"
 
 enum {
@@ -238,6 +239,9 @@ static void give(const ArgProgram *program, ArgSpec *spec, const char *text)
         args_usage_error(program, "--%s needs a value: --%s %s", spec->name, spec->name, value_name(spec));
     }
     if (set_value(spec, text, &error)) {
+        args_usage_error(program, "--%s: %s", spec->name, error.text);
+    }
+    if (spec->list != NULL && path_list_add(spec->list, text, &error)) {
         args_usage_error(program, "--%s: %s", spec->name, error.text);
     }
     spec->given = true;

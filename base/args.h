@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+struct PathList;
 struct cJSON;
 
 typedef enum ArgKind {
@@ -28,6 +29,7 @@ typedef struct ArgSpec {
     double min, max;      // bounds of ARG_SIZE and ARG_REAL, both 0 = unbounded
     bool binary;          // ARG_SIZE: k = 1,024 (context lengths) instead of 1,000 (token counts); ARG_STRING: a list of such sizes
     bool given;           // set by args_parse when it stood on the command line
+    struct PathList *list;   // ARG_STRING that may be given several times: receives every value, in order; else NULL: the last one counts
 } ArgSpec;
 
 typedef struct ArgProgram {

@@ -73,5 +73,8 @@ int folder_list(PathList *list, const char *path, Error *error);
 // Only files for which `accept(path)` is true are taken from folders (NULL: all; names starting with '.' never). An argument that names
 // nothing, or a folder that holds nothing acceptable, is an error that says which.
 int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path), Error *error);
+// The same; the files of folders that are not accepted go to `rest`.
+int path_expand_with_rest(PathList *list, PathList *rest, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path),
+                          Error *error);
 
 #endif

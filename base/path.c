@@ -87,7 +87,21 @@ static bool is_ancestor(const Ancestor *folder, const struct stat *info)
     return false;
 }
 
-static int add_folder(PathList *list, const char *path, const Ancestor *parent, bool (*accept)(const char *path), Error *error)
+// Where the files that are found go.
+typedef struct Expansion {
+    PathList *list, *rest;   // rest: what is not accepted; may be NULL
+    bool (*accept)(const char *path);
+} Expansion;
+
+static int add_file(const Expansion *to, const char *path, Error *error)
+{
+    if (to->accept == NULL || to->accept(path)) {
+        return path_list_add(to->list, path, error);
+    }
+    return to->rest != NULL ? path_list_add(to->rest, path, error) : 0;
+}
+
+static int add_folder(const Expansion *to, const char *path, const Ancestor *parent, Error *error)
 {
     struct stat info;
     if (stat(path, &info) != 0 || is_ancestor(parent, &info)) {
@@ -107,9 +121,9 @@ static int add_folder(PathList *list, const char *path, const Ancestor *parent, 
         if (full == NULL) {
             status = error_set(error, "out of memory while reading folder %s", path);
         } else if (file_is_folder(full)) {
-            status = add_folder(list, full, &here, accept, error);
-        } else if (file_size(full) >= 0 && (accept == NULL || accept(full))) {
-            status = path_list_add(list, full, error);
+            status = add_folder(to, full, &here, error);
+        } else if (file_size(full) >= 0) {
+            status = add_file(to, full, error);
         }
         free(full);
     }
@@ -118,11 +132,12 @@ static int add_folder(PathList *list, const char *path, const Ancestor *parent, 
 }
 
 // A path that exists: a file or a folder.
-static int add_existing(PathList *list, const char *path, bool (*accept)(const char *path), Error *error)
+static int add_existing(const Expansion *to, const char *path, Error *error)
 {
+    PathList *list = to->list;
     if (file_is_folder(path)) {
         size_t first = list->count;
-        if (add_folder(list, path, NULL, accept, error)) {
+        if (add_folder(to, path, NULL, error)) {
             return -1;
         }
         if (list->count == first) {
@@ -137,7 +152,7 @@ static int add_existing(PathList *list, const char *path, bool (*accept)(const c
     return path_list_add(list, path, error);
 }
 
-static int add_glob(PathList *list, const char *pattern, bool (*accept)(const char *path), Error *error)
+static int add_glob(const Expansion *to, const char *pattern, Error *error)
 {
     glob_t matches = {0};
     int code = glob(pattern, GLOB_NOSORT | GLOB_BRACE, NULL, &matches);
@@ -149,25 +164,32 @@ static int add_glob(PathList *list, const char *pattern, bool (*accept)(const ch
     } else {
         qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, compare_names);
         for (size_t i = 0; i < matches.gl_pathc && status == 0; i++) {
-            status = add_existing(list, matches.gl_pathv[i], accept, error);
+            status = add_existing(to, matches.gl_pathv[i], error);
         }
     }
     globfree(&matches);
     return status;
 }
 
-int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path), Error *error)
+int path_expand_with_rest(PathList *list, PathList *rest, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path),
+                          Error *error)
 {
+    const Expansion to = {list, rest, accept};
     for (size_t i = 0; i < n_arguments; i++) {
         int status;
         if (file_is_missing(arguments[i]) && strpbrk(arguments[i], "*?[{") != NULL) {
-            status = add_glob(list, arguments[i], accept, error);
+            status = add_glob(&to, arguments[i], error);
         } else {
-            status = file_check(arguments[i], error) == 0 ? add_existing(list, arguments[i], accept, error) : -1;
+            status = file_check(arguments[i], error) == 0 ? add_existing(&to, arguments[i], error) : -1;
         }
         if (status) {
             return -1;
         }
     }
     return 0;
+}
+
+int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path), Error *error)
+{
+    return path_expand_with_rest(list, NULL, arguments, n_arguments, accept, error);
 }

@@ -33,6 +33,9 @@ size_t reader_cut(const char *text)
 
 int reader_document(CorpusReader *reader, const char *text, size_t length, Error *error)
 {
+    if (reader->sink != NULL) {
+        return reader->sink->document(reader->sink->context, text, length, error);
+    }
     if (length == 0) {
         reader->stats->skipped++;
         return 0;
@@ -67,8 +70,14 @@ int reader_bad_record(CorpusReader *reader, const char *problem, Error *error, c
     va_end(arguments);
     Error message;
     error_set(&message, "%s: %s", place, problem);
+    return reader->sink != NULL ? reader->sink->bad_record(reader->sink->context, message.text, error)
+                                : reader_count_bad_record(reader, message.text, error);
+}
+
+int reader_count_bad_record(CorpusReader *reader, const char *message, Error *error)
+{
     if (reader->options->strict) {
-        return error_set(error, "%s; mend the record, or leave out --strict to skip such records", message.text);
+        return error_set(error, "%s; mend the record, or leave out --strict to skip such records", message);
     }
     reader->stats->skipped++;
     reader->bad_records++;
@@ -76,7 +85,7 @@ int reader_bad_record(CorpusReader *reader, const char *problem, Error *error, c
         if (reader->options->progress != NULL) {
             progress_break(reader->options->progress);
         }
-        fprintf(stderr, "warning: %s; record skipped\n", message.text);
+        fprintf(stderr, "warning: %s; record skipped\n", message);
     }
     return 0;
 }
@@ -182,7 +191,7 @@ static int read_stream(CorpusReader *reader, ByteStream stream, Form form, const
 
 bool corpus_accepts(const char *path) { return form_of(path).kind != FORM_UNKNOWN; }
 
-static int read_file(CorpusReader *reader, const char *path, Error *error)
+int read_file(CorpusReader *reader, const char *path, Error *error)
 {
     Form form = form_of(path);
     if (form.kind == FORM_PARQUET) {
@@ -199,7 +208,10 @@ static int read_file(CorpusReader *reader, const char *path, Error *error)
 
 static int read_files(CorpusReader *reader, const PathList *files, Error *error)
 {
-    for (size_t i = 0; i < files->count; i++) {
+    if (reader->options->readers > 0 && read_ahead(reader, files, error) != 0) {
+        return -1;
+    }
+    for (size_t i = 0; i < files->count && reader->options->readers == 0; i++) {
         if (read_file(reader, files->items[i], error) != 0) {
             return -1;
         }

@@ -21,6 +21,7 @@ typedef struct CorpusOptions {
     bool dedup;                  // of equal texts only the first is a document; takes up to 46 bytes of memory a document
     bool strict;                 // a bad record is an error instead of being counted and skipped
     bool quiet;                  // no warnings on stderr about bad records (for a second pass)
+    size_t readers;              // threads that unpack and parse files, or row groups, ahead; 0: the caller's alone. What `visit` sees is the same
     struct Progress *progress;   // line to break before a warning is printed; may be NULL
 } CorpusOptions;
 
@@ -47,6 +48,13 @@ typedef int (*CorpusVisit)(void *context, uint64_t index, const char *text, size
 // the columns named or with something that is not supported; `where` with a .txt, which has no numbers. Returns 0, or -1 with `error` set
 // (by the reader, naming file and place, or by `visit`). `stats` may be read by `visit` while it runs.
 int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats *stats, CorpusVisit visit, void *context, Error *error);
+
+// "3 files skipped: .pdf 2, .doc 1": how many files of each kind are not read, the commonest kind first, those without an extension as
+// "no extension", rare kinds summed as "others". Writes at most `size` bytes to `text` and returns it; empty for no files.
+char *corpus_describe_rest(char *text, size_t size, const PathList *rest);
+
+// Nothing, unless `strict` and there are such files: then -1 with `error` naming the first.
+int corpus_check_rest(const PathList *rest, bool strict, Error *error);
 
 // Sum of the file sizes, for progress.
 uint64_t corpus_bytes(const PathList *files);

@@ -1,14 +1,23 @@
 // Documents of Parquet files: a row is a document.
+#include <stdlib.h>
+
 #include "data/parquet.h"
 #include "data/reader.h"
 
-typedef struct Table {
-    CorpusReader *reader;
-    const ParquetFile *file;
+struct ParquetTable {
+    ParquetFile *file;
     size_t text, number;   // columns; `number` only with a condition
+    uint64_t bytes;        // of the file
+    uint64_t *first_row;   // [groups + 1] rows before each group, then all
+};
+
+// One group being read.
+typedef struct Group {
+    const ParquetTable *table;
+    CorpusReader *reader;
     uint64_t row;          // in the file, from 0
-    uint64_t bytes, bytes_told;   // for progress: the file's, and how many of them count as read
-} Table;
+    uint64_t bytes_told;   // of the file's bytes, how many count as read
+} Group;
 
 static bool fulfils(const Where *where, const ParquetValue *value)
 {
@@ -25,19 +34,24 @@ static bool fulfils(const Where *where, const ParquetValue *value)
 }
 
 // Only some columns are read, so progress goes by rows.
-static void tell_progress(Table *table)
+static uint64_t bytes_before(const ParquetTable *table, uint64_t row)
 {
-    uint64_t rows = parquet_rows(table->file);
-    uint64_t done = rows > 0 ? (uint64_t)((double)table->row / (double)rows * (double)table->bytes) : table->bytes;
-    if (done > table->bytes_told && done <= table->bytes) {
-        table->reader->stats->bytes_read += done - table->bytes_told;
-        table->bytes_told = done;
+    uint64_t rows = table->first_row[parquet_groups(table->file)];
+    return row < rows ? (uint64_t)((double)row / (double)rows * (double)table->bytes) : table->bytes;
+}
+
+static void tell_progress(Group *group)
+{
+    uint64_t done = bytes_before(group->table, group->row);
+    if (done > group->bytes_told) {
+        group->reader->stats->bytes_read += done - group->bytes_told;
+        group->bytes_told = done;
     }
 }
 
-static int read_row(Table *table, ParquetCursor *text, ParquetCursor *number, Error *error)
+static int read_row(Group *group, ParquetCursor *text, ParquetCursor *number, Error *error)
 {
-    CorpusReader *reader = table->reader;
+    CorpusReader *reader = group->reader;
     ParquetValue value, condition;
     int more = parquet_cursor_next(text, &value, error);
     if (more > 0 && number != NULL) {
@@ -46,8 +60,8 @@ static int read_row(Table *table, ParquetCursor *text, ParquetCursor *number, Er
     if (more <= 0) {
         return more;
     }
-    table->row++;
-    tell_progress(table);
+    group->row++;
+    tell_progress(group);
     if (number != NULL && !fulfils(reader->where, &condition)) {
         reader->stats->filtered++;
         return 1;
@@ -55,38 +69,79 @@ static int read_row(Table *table, ParquetCursor *text, ParquetCursor *number, Er
     return reader_document(reader, value.text, value.length, error) == 0 ? 1 : -1;
 }
 
-static int read_group(Table *table, size_t group, Error *error)
+int parquet_table_read(const ParquetTable *table, CorpusReader *reader, size_t number_of_group, Error *error)
 {
-    bool filtered = table->reader->where != NULL;
-    ParquetCursor *text = parquet_cursor_open(table->file, group, table->text, error);
-    ParquetCursor *number = text != NULL && filtered ? parquet_cursor_open(table->file, group, table->number, error) : NULL;
+    bool filtered = reader->where != NULL;
+    Group group = {.table = table, .reader = reader, .row = table->first_row[number_of_group]};
+    group.bytes_told = bytes_before(table, group.row);
+    ParquetCursor *text = parquet_cursor_open(table->file, number_of_group, table->text, error);
+    ParquetCursor *number = text != NULL && filtered ? parquet_cursor_open(table->file, number_of_group, table->number, error) : NULL;
     int more = text == NULL || (filtered && number == NULL) ? -1 : 1;
     while (more > 0) {
-        more = read_row(table, text, number, error);
+        more = read_row(&group, text, number, error);
     }
     parquet_cursor_close(text);
     parquet_cursor_close(number);
+    group.row = table->first_row[number_of_group + 1];
+    if (more == 0) {
+        tell_progress(&group);
+    }
     return more;
 }
 
-int read_parquet(CorpusReader *reader, const char *path, Error *error)
+static int find_rows(ParquetTable *table, Error *error)
 {
-    ParquetFile *file = parquet_open(path, error);
-    if (file == NULL) {
-        return -1;
+    size_t groups = parquet_groups(table->file);
+    table->first_row = calloc(groups + 1, sizeof *table->first_row);
+    if (table->first_row == NULL) {
+        return error_set(error, "out of memory for %zu row groups", groups);
+    }
+    for (size_t i = 0; i < groups; i++) {
+        table->first_row[i + 1] = table->first_row[i] + parquet_group_rows(table->file, i);
+    }
+    return 0;
+}
+
+ParquetTable *parquet_table_open(const CorpusReader *reader, const char *path, Error *error)
+{
+    ParquetTable *table = calloc(1, sizeof *table);
+    if (table == NULL) {
+        error_set(error, "out of memory for reading %s", path);
+        return NULL;
     }
     int64_t size = file_size(path);
-    Table table = {.reader = reader, .file = file, .bytes = size > 0 ? (uint64_t)size : 0};
-    int result = parquet_find_text(file, reader->options->text_key, &table.text, error);
-    if (result == 0 && reader->where != NULL) {
-        result = parquet_find_number(file, reader->where->column, &table.number, error);
+    table->bytes = size > 0 ? (uint64_t)size : 0;
+    table->file = parquet_open(path, error);
+    if (table->file == NULL || parquet_find_text(table->file, reader->options->text_key, &table->text, error) != 0 ||
+        (reader->where != NULL && parquet_find_number(table->file, reader->where->column, &table->number, error) != 0) ||
+        find_rows(table, error) != 0) {
+        parquet_table_close(table);
+        return NULL;
     }
-    for (size_t group = 0; group < parquet_groups(file) && result == 0; group++) {
-        result = read_group(&table, group, error);
+    return table;
+}
+
+void parquet_table_close(ParquetTable *table)
+{
+    if (table != NULL) {
+        parquet_close(table->file);
+        free(table->first_row);
+        free(table);
     }
-    if (result == 0) {
-        reader->stats->bytes_read += table.bytes - table.bytes_told;
+}
+
+size_t parquet_table_groups(const ParquetTable *table) { return parquet_groups(table->file); }
+
+int read_parquet(CorpusReader *reader, const char *path, Error *error)
+{
+    ParquetTable *table = parquet_table_open(reader, path, error);
+    if (table == NULL) {
+        return -1;
     }
-    parquet_close(file);
+    int result = 0;
+    for (size_t group = 0; group < parquet_table_groups(table) && result == 0; group++) {
+        result = parquet_table_read(table, reader, group, error);
+    }
+    parquet_table_close(table);
     return result;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/args.h"
+#include "base/program.h"
 #include "data/where.h"
 
 // Writes one document as a JSON line. Bytes that are no valid UTF-8 go out as they came in.
@@ -52,18 +53,11 @@ static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number)
 {
-    if (stop_signal != 0) {
-        _exit(128 + number);   // asked twice: at once
+    // A terminal that is closed may send SIGHUP twice; the others twice mean: at once.
+    if (stop_signal != 0 && number != SIGHUP) {
+        _exit(128 + number);
     }
     stop_signal = number;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
 }
 
 int main(int argc, char **argv)
@@ -88,7 +82,7 @@ int main(int argc, char **argv)
          .help = "only records with such a number, as 'int_score>=3' (>= > <= < == !=)"},
         {.name = "dedup", .kind = ARG_SWITCH, .target = &options.corpus.dedup, .help = "of equal documents only the first is taken"},
         {.name = "strict", .kind = ARG_SWITCH, .target = &options.corpus.strict,
-         .help = "a bad record is an error instead of being skipped"},
+         .help = "a bad record, or a file of unknown kind in a folder, is an error instead of being skipped"},
         {.name = "threads", .kind = ARG_SIZE, .target = &options.threads, .value = "N",
          .help = "threads; 0: all (the output is the same)", .min = 0, .max = 1024},
         {.name = "print-documents", .kind = ARG_SWITCH, .target = &print,
@@ -119,16 +113,18 @@ int main(int argc, char **argv)
     if (options.corpus.where != NULL && where_parse(&where, options.corpus.where, &error) != 0) {
         args_usage_error(&program, "--where: %s", error.text);
     }
-    PathList files = {0};
-    int result = path_expand(&files, argv + 1, n_documents, corpus_accepts, &error);
-    if (result == 0) {
-        if (!print) {
-            catch_signals();
-            options.stop = &stop_signal;
-        }
-        result = print ? print_documents(&files, &options.corpus, &error) : prepare_documents(&files, out, &options, &error);
+    PathList files = {0}, rest = {0};
+    options.rest = &rest;
+    int result = path_expand_with_rest(&files, &rest, argv + 1, n_documents, corpus_accepts, &error);
+    if (result == 0 && print) {
+        result = corpus_check_rest(&rest, options.corpus.strict, &error) != 0 ? -1 : print_documents(&files, &options.corpus, &error);
+    } else if (result == 0) {
+        program_catch_stop(on_signal, false);
+        options.stop = &stop_signal;
+        result = prepare_documents(&files, out, &options, &error);
     }
     path_list_free(&files);
+    path_list_free(&rest);
     if (result != 0 && stop_signal != 0) {
         fprintf(stderr, "%s\n", error.text);
         return 128 + stop_signal;

@@ -1,11 +1,13 @@
 // Prepares documents in up to two passes over them: one counts the pre-tokens for a new tokenizer, one encodes. Both work in batches: the
-// reader fills one, all threads work on its pieces, and what they made is taken in order, so that nothing depends on the number of threads.
+// reader (with threads of its own that unpack and parse ahead, data/read_ahead.c) fills one, all threads work on its pieces, and what they
+// made is taken in order, so that nothing depends on the number of threads.
 #include "data/prepare.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/progress.h"
 #include "data/batch.h"
@@ -106,10 +108,11 @@ static int add_document(void *context, uint64_t index, const char *text, size_t 
     return p->training_only ? 0 : batch_add(p->batch, text + cut, length - cut, true, error);
 }
 
-// Reads all documents through a batch of its own.
-static int run_pass(Preparation *p, const char *what, BatchWork work, BatchDone done, Error *error)
+// Reads all documents of some files through a batch of its own.
+static int run_pass(Preparation *p, const char *what, const PathList *files, BatchWork work, BatchDone done, Error *error)
 {
     p->what = what;
+    p->total_bytes = corpus_bytes(files);
     p->started = seconds_now();
     p->first_byte = 0;
     p->batch = batch_create(p->threads, p->tokenizer, work, done, p, error);
@@ -120,14 +123,13 @@ static int run_pass(Preparation *p, const char *what, BatchWork work, BatchDone 
     progress_init(&p->progress);
     p->progress.last = p->started;   // nothing to tell at the start
     p->corpus.progress = &p->progress;
-    int result = corpus_read(p->files, &p->corpus, &p->stats, add_document, p, error);
+    int result = corpus_read(files, &p->corpus, &p->stats, add_document, p, error);
     if (result == 0) {
         result = batch_run(p->batch, error);
     }
     if (result == 0 && p->stats.documents == 0) {
         result = error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); "
-                           "name files with text, and its key with --text-key", p->files->count,
-                               p->files->count > 0 ? p->files->items[0] : "missing",
+                           "name files with text, and its key with --text-key", files->count, files->count > 0 ? files->items[0] : "missing",
                            p->stats.skipped);
     }
     show_progress(p, result == 0);
@@ -154,7 +156,8 @@ static int train_tokenizer(Preparation *p, const char *path, Error *error)
         return -1;
     }
     p->training_only = true;
-    int result = run_pass(p, "counting words for the tokenizer", count_piece, NULL, error);
+    const PathList *files = p->options->tokenizer_files != NULL ? p->options->tokenizer_files : p->files;
+    int result = run_pass(p, "counting words for the tokenizer", files, count_piece, NULL, error);
     p->training_only = false;
     if (result == 0) {
         p->tokenizer = bpe_trainer_finish(p->trainer, (size_t)p->options->vocab_size, error);
@@ -308,7 +311,7 @@ static int start_writing(Preparation *p, Error *error)
 
 static int encode(Preparation *p, Error *error)
 {
-    if (start_writing(p, error) != 0 || run_pass(p, "encoding", encode_piece, write_piece, error) != 0) {
+    if (start_writing(p, error) != 0 || run_pass(p, "encoding", p->files, encode_piece, write_piece, error) != 0) {
         return -1;
     }
     p->result.skipped = p->stats.skipped;
@@ -340,6 +343,10 @@ static void print_table(const Preparation *p)
     if (p->options->corpus.dedup) {
         fprintf(stderr, "%-12s %12" PRIu64 "\n", "duplicates", p->result.duplicates);
     }
+    if (p->options->rest != NULL && p->options->rest->count > 0) {
+        char text[256];
+        fprintf(stderr, "%s\n", corpus_describe_rest(text, sizeof text, p->options->rest));
+    }
     if (p->result.tail) {
         fprintf(stderr, "note: there are so few documents that the validation data is the tail of each of them\n");
     }
@@ -362,22 +369,30 @@ static int prepare(Preparation *p, Error *error)
 
 int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error)
 {
+    if (options->rest != NULL && corpus_check_rest(options->rest, options->corpus.strict, error) != 0) {
+        return -1;
+    }
     cJSON *request = prepare_request(files, options, error);
     if (request == NULL) {
         return -1;
     }
     bool done;
+    int lock;
     Preparation p = {.files = files, .folder = folder, .options = options, .corpus = options->corpus, .request = request};
-    int result = prepare_folder_open(folder, request, options, &p.state, &done, error);
+    int result = prepare_folder_open(folder, request, options, &p.state, &done, &lock, error);
     if (result == 0 && done && !options->quiet) {
         fprintf(stderr, "%s is already prepared from these documents\n", folder);
     } else if (result == 0 && !done) {
         p.threads = batch_threads((size_t)options->threads);
-        p.total_bytes = corpus_bytes(files);
         p.corpus.quiet = options->quiet;
+        // Where encoding is the slower part, readers that are ahead just wait.
+        p.corpus.readers = p.threads / 2;
         result = prepare(&p, error);
         close_files(&p);
         tokenizer_free(p.tokenizer);
+    }
+    if (lock >= 0) {
+        close(lock);
     }
     cJSON_Delete(request);
     return result;

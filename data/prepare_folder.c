@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/lock.h"
 
 #define MAX_JSON ((size_t)1 << 20)
 
@@ -51,8 +52,9 @@ static bool add_hash(cJSON *object, const char *key, uint64_t hash)
 
 cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Error *error)
 {
-    uint64_t inputs = 0, tokenizer = 0;
-    if (hash_inputs(files, &inputs, error) != 0 ||
+    uint64_t inputs = 0, tokenizer = 0, learned = 0;
+    const PathList *learn = options->tokenizer_path == NULL ? options->tokenizer_files : NULL;
+    if (hash_inputs(files, &inputs, error) != 0 || (learn != NULL && hash_inputs(learn, &learned, error) != 0) ||
         (options->tokenizer_path != NULL && file_hash(options->tokenizer_path, &tokenizer, error) != 0)) {
         return NULL;
     }
@@ -64,7 +66,8 @@ cJSON *prepare_request(const PathList *files, const PrepareOptions *options, Err
     } else if (good) {
         good = cJSON_AddNumberToObject(request, "vocab_size", (double)options->vocab_size) != NULL;
     }
-    good = good && cJSON_AddNumberToObject(request, "val_fraction", options->val_fraction) != NULL &&
+    good = good && (learn == NULL || add_hash(request, "tokenizer_inputs", learned)) &&
+           cJSON_AddNumberToObject(request, "val_fraction", options->val_fraction) != NULL &&
            cJSON_AddNumberToObject(request, "shard_tokens", (double)options->shard_tokens) != NULL &&
            cJSON_AddBoolToObject(request, "strict", options->corpus.strict) != NULL &&
            (options->corpus.text_key == NULL || cJSON_AddStringToObject(request, "text_key", options->corpus.text_key) != NULL) &&
@@ -343,22 +346,27 @@ static int check_complete(const char *folder, const char *json_path, const cJSON
 }
 
 int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, PrepareState *state, bool *done,
-                        Error *error)
+                        int *lock, Error *error)
 {
     *done = false;
+    *lock = -1;
     *state = (PrepareState){0};
     if (folder_make(folder, error) != 0) {
         return -1;
     }
     char *json_path = path_join(folder, "prepare.json");
     PathList names = {0};
-    int result = 0;
-    if (json_path == NULL) {
-        result = out_of_memory(error);
-    } else if (file_exists(json_path)) {
+    int result = json_path == NULL ? out_of_memory(error) : 0;
+    // A complete folder is only read: it may be one that cannot be written to.
+    if (result == 0 && !file_exists(json_path)) {
+        *lock = folder_lock(folder, "prepares documents into", error);
+        result = *lock >= 0 ? 0 : -1;
+    }
+    // Another process may have completed it just before the lock was taken.
+    if (result == 0 && file_exists(json_path)) {
         result = check_complete(folder, json_path, request, error);
         *done = result == 0;
-    } else {
+    } else if (result == 0) {
         result = folder_list(&names, folder, error) != 0 ? -1 : begin(folder, &names, request, options, state, error);
     }
     path_list_free(&names);

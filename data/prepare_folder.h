@@ -37,10 +37,11 @@ typedef struct PrepareState {
 } PrepareState;
 
 // Looks at the folder, which is made if it is missing. Sets *done when it is complete and was made by the same request. Otherwise it is
-// made ready for writing: when an unfinished run of the same request noted its state, that is given in `state`; else what such a run left
-// is removed. Refused are a folder prepared by another request and one with shards or a tokenizer of unknown origin.
+// locked (*lock is the descriptor to close at the end, else -1) and made ready for writing: when an unfinished run of the same request
+// noted its state, that is given in `state`; else what such a run left is removed. Refused are a folder prepared by another request, one
+// that another process is preparing, and one with shards or a tokenizer of unknown origin. Returns 0, or -1 with `error` set.
 int prepare_folder_open(const char *folder, const cJSON *request, const PrepareOptions *options, PrepareState *state, bool *done,
-                        Error *error);
+                        int *lock, Error *error);
 
 // Notes the state, atomically. Returns 0, or -1 with `error` set.
 int prepare_folder_note(const char *folder, const cJSON *request, const PrepareState *state, Error *error);

@@ -168,6 +168,13 @@ void shard_read(const Shard *shard, int32_t *out, uint64_t start, size_t count)
     release_pages(shard, offset, offset + count * shard->width);
 }
 
+uint32_t shard_token(const Shard *shard, uint64_t at)
+{
+    assert(at < shard->count);
+    const unsigned char *p = shard->map + HEADER_BYTES + (size_t)at * shard->width;
+    return shard->width == 2 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 : load_u32(p);
+}
+
 struct ShardWriter {
     char *folder, *prefix;
     char *path, *temporary_path;   // of the shard that is open
@@ -294,22 +301,37 @@ static int finish_shard(ShardWriter *writer, Error *error)
     return folder_sync(writer->folder, error);
 }
 
+// Puts ids as little-endian numbers of two or four bytes.
+static void put_ids(unsigned char *p, const int32_t *ids, size_t count, unsigned width)
+{
+    if (width == 2) {
+        for (size_t i = 0; i < count; i++) {
+            p[2 * i] = (unsigned char)ids[i];
+            p[2 * i + 1] = (unsigned char)(ids[i] >> 8);
+        }
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            store_u32(p + 4 * i, (uint32_t)ids[i]);
+        }
+    }
+}
+
 static int add_some(ShardWriter *writer, const int32_t *ids, size_t count, Error *error)
 {
     for (size_t i = 0; i < count; i++) {
-        if (writer->buffered + writer->width > BUFFER_BYTES && flush(writer, error) != 0) {
-            return -1;
-        }
-        uint32_t id = (uint32_t)ids[i];
-        if (id >= writer->vocab_size) {
+        if ((uint32_t)ids[i] >= writer->vocab_size) {
             return error_set(error, "token %" PRId32 " is outside the vocabulary of %zu while writing %s", ids[i], writer->vocab_size,
                              writer->path);
         }
-        unsigned char *p = writer->buffer + writer->buffered;
-        for (unsigned byte = 0; byte < writer->width; byte++) {
-            p[byte] = (unsigned char)(id >> (8 * byte));
+    }
+    for (size_t done = 0; done < count;) {
+        size_t room = (BUFFER_BYTES - writer->buffered) / writer->width, now = count - done < room ? count - done : room;
+        put_ids(writer->buffer + writer->buffered, ids + done, now, writer->width);
+        writer->buffered += now * writer->width;
+        done += now;
+        if (done < count && flush(writer, error) != 0) {
+            return -1;
         }
-        writer->buffered += writer->width;
     }
     writer->shard_count += count;
     writer->total += count;

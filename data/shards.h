@@ -24,6 +24,8 @@ void shard_close(Shard *shard);
 // Copies tokens [start, start + count) as int32; a uint32 token above 2^31 − 1 gives -1. The range must lie within the shard (asserted).
 // The pages read are given back, so resident memory does not grow with the data. Any number of threads may read one shard.
 void shard_read(const Shard *shard, int32_t *out, uint64_t start, size_t count);
+// The token at `at` as it stands in the file, for messages. `at` must lie within the shard (asserted).
+uint32_t shard_token(const Shard *shard, uint64_t at);
 
 // Writes shards: tokens are buffered and the file gets its name only when it is complete (atomic rename).
 typedef struct ShardWriter ShardWriter;

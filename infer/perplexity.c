@@ -119,7 +119,7 @@ static int append_shard(TokenStream *stream, const Shard *shard, int32_t *piece,
                 return error_set(
                     error,
                     "%s: token %lld at place %llu is outside the model's vocabulary of %zu: the shard was made with another tokenizer",
-                    shard->path, (long long)piece[i], (unsigned long long)(start + i), vocab_size);
+                    shard->path, (long long)shard_token(shard, start + i), (unsigned long long)(start + i), vocab_size);
             }
         }
         if (start == 0 && tokenizer != NULL && !follows_shard && piece[0] != end_of_text &&

@@ -102,6 +102,24 @@ static size_t parse(Flags *f, char **argv, ...)
     return n;
 }
 
+// A flag that may be given several times keeps all its values.
+static void test_args_list(void **state)
+{
+    (void)state;
+    Flags f;
+    PathList all = {0};
+    char *argv[MAX_ARGUMENTS];
+    init_flags(&f);
+    f.specs[6].list = &all;
+    assert_int_equal(parse(&f, argv, "-p", "one", "a", "--prompt=two", "--out", "x", "--prompt", "three", NULL), 1);
+    assert_int_equal(all.count, 3);
+    assert_string_equal(all.items[0], "one");
+    assert_string_equal(all.items[1], "two");
+    assert_string_equal(all.items[2], "three");
+    assert_string_equal(f.prompt, "three");
+    path_list_free(&all);
+}
+
 static void test_args_forms(void **state)
 {
     (void)state;
@@ -636,7 +654,7 @@ static void test_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_error), cmocka_unit_test(test_args_forms), cmocka_unit_test(test_args_refusals), cmocka_unit_test(test_args_help),
+        cmocka_unit_test(test_error), cmocka_unit_test(test_args_forms), cmocka_unit_test(test_args_list), cmocka_unit_test(test_args_refusals), cmocka_unit_test(test_args_help),
         cmocka_unit_test(test_args_size), cmocka_unit_test(test_args_json), cmocka_unit_test(test_file_read),
         cmocka_unit_test(test_write_interrupted), cmocka_unit_test(test_write_atomic), cmocka_unit_test(test_file_hash),
         cmocka_unit_test(test_folders), cmocka_unit_test(test_path_expand), cmocka_unit_test(test_json_getters), cmocka_unit_test(test_json_files),

@@ -487,10 +487,25 @@ static void loader_refuses(void **state)
     assert_says(&error, "t_4.bin: token 3000 at offset 1947");
     loader_free(loader);
 
+    // What no int32 holds is shown as it stands in the file.
+    unsigned char wide[1024 + 4 * (LENGTH + 1)] = {0};
+    PathList one = {0};
+    make_header(wide, 20240801, 7, LENGTH + 1, 0);
+    put_u32(wide + 1024 + 4 * 5, 3000000000u);
+    char *path = make_file(state, "wide.bin", wide, sizeof wide);
+    assert_int_equal(path_list_add(&one, path, &error), 0);
+    free(path);
+    loader = loader_create(&one, LENGTH, 1, 0, 0, &error);
+    assert_non_null(loader);
+    assert_int_equal(loader_window(loader, tokens, targets, 0, &error), -1);
+    assert_says(&error, "wide.bin: token 3000000000 at offset 5 ");
+    loader_free(loader);
+    path_list_free(&one);
+
     unsigned char bytes[1024 + 40] = {0};
     make_header(bytes, 20240520, 1, 20, 0);
     put_u32(bytes + 16, 77);
-    char *path = make_file(state, "hash_77.bin", bytes, sizeof bytes);
+    path = make_file(state, "hash_77.bin", bytes, sizeof bytes);
     assert_int_equal(path_list_add(&list, path, &error), 0);
     free(path);
     loader = loader_create(&list, LENGTH, 1, 77, 0, &error);

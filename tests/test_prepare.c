@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "data/prepare.h"
 #include "data/shards.h"
 #include "data/split.h"
@@ -63,20 +65,25 @@ static void make_file(void **state, const char *name, const void *data, size_t s
     free(path);
 }
 
+static void put_story(FILE *file, uint64_t index)
+{
+    static Story story;
+    story_tell(&story, 11, index);
+    fputs("{\"text\": \"", file);
+    for (const char *p = story.text; *p != 0; p++) {
+        fprintf(file, *p == '\n' ? "\\n" : *p == '"' ? "\\\"" : "%c", *p);
+    }
+    fputs("\"}\n", file);
+}
+
 // Stories `from` … `to`−1 as .jsonl.
 static void make_stories(void **state, const char *name, uint64_t from, uint64_t to)
 {
-    static Story story;
     char *path = in_folder(state, name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     for (uint64_t i = from; i < to; i++) {
-        story_tell(&story, 11, i);
-        fputs("{\"text\": \"", file);
-        for (const char *p = story.text; *p != 0; p++) {
-            fprintf(file, *p == '\n' ? "\\n" : *p == '"' ? "\\\"" : "%c", *p);
-        }
-        fputs("\"}\n", file);
+        put_story(file, i);
     }
     assert_int_equal(fclose(file), 0);
     free(path);
@@ -483,9 +490,19 @@ static void the_form_changes_nothing(void **state)
     char *packed = malloc(ZSTD_compressBound(size));
     size_t packed_size = ZSTD_compress(packed, ZSTD_compressBound(size), lines, size, 3);
     make_file(state, "b.jsonl.zst", packed, packed_size);
-    WriterOptions writer = {.text_encoding = 7, .codec = 6, .number = WRITE_INT32, .rows = STORIES, .page_rows = 9, .group_rows = 50};
-    Output parquet = write_parquet(&writer, text_of_story, score_of_story);
-    make_file(state, "c.parquet", parquet.data, parquet.size);
+    // Plain text, uncompressed and packed, in pages of both forms; and text as what follows the text before it.
+    const WriterOptions writers[] = {
+        {.text_encoding = 0, .codec = 0, .number = WRITE_INT64, .rows = STORIES, .page_rows = STORIES, .group_rows = STORIES},
+        {.text_encoding = 0, .codec = 6, .number = WRITE_DOUBLE, .rows = STORIES, .page_rows = 31, .group_rows = 13, .version_2 = true},
+        {.text_encoding = 7, .codec = 6, .number = WRITE_INT32, .rows = STORIES, .page_rows = 9, .group_rows = 50},
+    };
+    enum { WRITERS = sizeof writers / sizeof writers[0] };
+    const char *tables[] = {"0.parquet", "1.parquet", "2.parquet"}, *from_tables[] = {"from_0", "from_1", "from_2"};
+    for (size_t i = 0; i < WRITERS; i++) {
+        Output parquet = write_parquet(&writers[i], text_of_story, score_of_story);
+        make_file(state, tables[i], parquet.data, parquet.size);
+        free(parquet.data);
+    }
     char names[STORIES][16];
     const char *list[STORIES];
     for (size_t i = 0; i < STORIES; i++) {
@@ -500,10 +517,13 @@ static void the_form_changes_nothing(void **state)
     options.val_fraction = 0.1;
     assert_prepared(PREPARE("lines", &options, "a.jsonl"), &error);
     assert_prepared(PREPARE("packed", &options, "b.jsonl.zst"), &error);
-    assert_prepared(PREPARE("parquet", &options, "c.parquet"), &error);
+    for (size_t i = 0; i < WRITERS; i++) {
+        assert_prepared(PREPARE(from_tables[i], &options, tables[i]), &error);
+    }
     assert_prepared(prepare(state, "texts", &options, &error, STORIES, list), &error);
-    const char *others[] = {"packed", "parquet", "texts"}, *files[] = {"tokenizer.json", "train_000000.bin", "train_000001.bin", "val_000000.bin"};
-    for (int i = 0; i < 3; i++) {
+    const char *others[] = {"packed", "texts", "from_0", "from_1", "from_2"};
+    const char *files[] = {"tokenizer.json", "train_000000.bin", "train_000001.bin", "val_000000.bin"};
+    for (int i = 0; i < 5; i++) {
         for (int f = 0; f < 4; f++) {
             assert_same_file(state, "lines", others[i], files[f]);
         }
@@ -512,7 +532,37 @@ static void the_form_changes_nothing(void **state)
     }
     free(lines);
     free(packed);
-    free(parquet.data);
+}
+
+// The same for texts that stand in a dictionary, in pages of both forms.
+static void dictionaries_change_nothing(void **state)
+{
+    Error error;
+    enum { ROWS = 100 };
+    char *path = in_folder(state, "a.jsonl");
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (size_t row = 0; row < ROWS; row++) {
+        put_story(file, dictionary_row(row));
+    }
+    assert_int_equal(fclose(file), 0);
+    free(path);
+    PrepareOptions options = small_options();
+    options.val_fraction = 0.0;
+    options.shard_tokens = 5000;
+    assert_prepared(PREPARE("lines", &options, "a.jsonl"), &error);
+    const char *names[] = {"0.parquet", "1.parquet"}, *folders[] = {"from_0", "from_1"};
+    for (int i = 0; i < 2; i++) {
+        WriterOptions writer = {.text_encoding = 8, .codec = 6 * i, .number = WRITE_INT32, .rows = ROWS, .page_rows = 9, .group_rows = 40,
+                                .version_2 = i == 1};
+        Output parquet = write_parquet(&writer, text_of_story, score_of_story);
+        make_file(state, names[i], parquet.data, parquet.size);
+        free(parquet.data);
+        assert_prepared(PREPARE(folders[i], &options, names[i]), &error);
+        assert_same_file(state, "lines", folders[i], "tokenizer.json");
+        assert_same_file(state, "lines", folders[i], "train_000000.bin");
+        assert_int_equal(count_of(state, folders[i], "train", "tokens"), count_of(state, "lines", "train", "tokens"));
+    }
 }
 
 static void filtered_and_duplicate_documents_are_counted(void **state)
@@ -564,6 +614,37 @@ static void stopped_runs_go_on(void **state)
     assert_prepared(PREPARE("again", &options, "a.jsonl"), &error);
     assert_same_folders(state, "given", "again");
     free(tokenizer);
+}
+
+// One process at a time; what a killed one left locks nobody out.
+static void one_process_at_a_time(void **state)
+{
+    Error error;
+    make_stories(state, "a.jsonl", 0, 20);
+    PrepareOptions options = small_options();
+    char *folder = in_folder(state, "out");
+    assert_int_equal(folder_make(folder, &error), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int held = folder_lock(folder, "prepares documents into", &error);
+        raise(held >= 0 ? SIGSTOP : SIGABRT);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(PREPARE("out", &options, "a.jsonl"), -1);
+    assert_says(&error, "another process prepares documents into");
+    assert_says(&error, folder);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_prepared(PREPARE("out", &options, "a.jsonl"), &error);
+    // A complete folder is read without the lock.
+    int held = folder_lock(folder, "prepares documents into", &error);
+    assert_true(held >= 0);
+    assert_prepared(PREPARE("out", &options, "a.jsonl"), &error);
+    close(held);
+    free(folder);
 }
 
 static void foreign_files_are_not_overwritten(void **state)
@@ -683,8 +764,10 @@ int main(void)
         TEST(complete_folders_are_kept),
         TEST(interrupted_runs_are_made_anew),
         TEST(the_form_changes_nothing),
+        TEST(dictionaries_change_nothing),
         TEST(filtered_and_duplicate_documents_are_counted),
         TEST(stopped_runs_go_on),
+        TEST(one_process_at_a_time),
         TEST(foreign_files_are_not_overwritten),
         TEST(a_given_tokenizer_is_used_as_it_is),
         TEST(bad_inputs),

@@ -34,6 +34,7 @@ for threads in 1 2; do
     expect 0 "" "$prepare" "$work/docs" --out "$work/out$threads" --vocab-size 512 --threads "$threads" --shard-tokens 40k
     grep -q "two.jsonl:2: " "$work/err" || fail "the bad record is not named"
     grep -q "^skipped  *1$" "$work/err" || fail "the bad record is not counted in the table"
+    grep -q "^1 file skipped: .md 1$" "$work/err" || fail "the file that is no document is not counted"
 done
 diff -r "$work/out1" "$work/out2" || fail "1 and 2 threads give different bytes"
 for file in tokenizer.json prepare.json train_000000.bin train_000001.bin val_000000.bin; do
@@ -44,7 +45,8 @@ done
 expect 0 "" "$prepare" "$work/docs" --out "$work/out1" --vocab-size 512 --shard-tokens 40k
 grep -q "already prepared" "$work/err" || fail "a complete folder is made again"
 expect 1 "already prepared from other inputs or options (vocab_size)" "$prepare" "$work/docs" --out "$work/out1" --vocab-size 600 --shard-tokens 40k
-expect 1 "two.jsonl:2: " "$prepare" "$work/docs" --out "$work/strict" --strict
+expect 1 "two.jsonl:2: " "$prepare" "$work/docs/more/two.jsonl" --out "$work/strict" --strict
+expect 1 "three.md is no document that can be read (1 file skipped: .md 1)" "$prepare" "$work/docs" --out "$work/strict" --strict
 expect 1 "nothing.txt" "$prepare" "$work/nothing.txt" --out "$work/none"
 expect 1 "three.md" "$prepare" "$work/docs/more/three.md" --out "$work/none"
 expect 2 "--out" "$prepare" "$work/docs"
@@ -60,23 +62,36 @@ expect 2 "is not understood" "$prepare" "$work/docs" --out "$work/none" --where 
 gzip -c "$work/many.jsonl" >"$work/many.jsonl.gz"
 expect 0 "" "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$work/whole" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup
 grep -q "^duplicates  *3000$" "$work/err" || fail "duplicates are not counted: $(cat "$work/err")"
-for signal in KILL TERM; do
+# Started under nohup, the whole script ignores SIGHUP for good, and so do the programs.
+signals="KILL TERM"
+if (trap 'exit 0' HUP; kill -HUP "$(sh -c 'echo $PPID')"; exit 1); then
+    signals="$signals HUP"
+else
+    echo "skipped: SIGHUP is ignored here (nohup), so stopping by SIGHUP cannot be tried"
+fi
+for signal in $signals; do
     out=$work/stopped_$signal
     "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$out" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup \
-        --threads 1 2>"$work/err" &
+        --threads 1 2>"$work/stopped" &
     pid=$!
     tries=0
     while [ ! -e "$out/train_000003.bin" ] && [ "$tries" -lt 2000 ]; do
         tries=$((tries + 1))
         sleep 0.005
     done
+    expect 1 "another process prepares documents into" "$prepare" "$work/many.jsonl" --out "$out" --tokenizer "$work/out1/tokenizer.json"
     kill -s "$signal" "$pid" 2>/dev/null || fail "the run ended before it could be stopped"
     got=0
     wait "$pid" || got=$?
     [ ! -e "$out/prepare.json" ] || fail "SIG$signal came too late"
-    if [ "$signal" = TERM ]; then
-        [ "$got" -eq 143 ] || fail "exit code $got instead of 143"
-        grep -q "stopped while preparing" "$work/err" || fail "the stopped run does not say so: $(cat "$work/err")"
+    case $signal in
+    KILL) wanted=137 ;;
+    TERM) wanted=143 ;;
+    HUP) wanted=129 ;;
+    esac
+    [ "$got" -eq "$wanted" ] || fail "exit code $got instead of $wanted after SIG$signal"
+    if [ "$signal" != KILL ]; then
+        grep -q "stopped while preparing" "$work/stopped" || fail "the stopped run does not say so: $(cat "$work/stopped")"
     fi
     touch -r "$out/train_000000.bin" "$work/before"
     expect 0 "" "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$out" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup

@@ -250,11 +250,15 @@ static int train(char *const *documents, size_t n_documents, const CorpusOptions
                  Error *error)
 {
     double start = seconds_now();
-    PathList files = {0};
+    PathList files = {0}, rest = {0};
     Batch batch = {.threads = threads};
     Tokenizer *tokenizer = NULL;
     progress_init(&batch.progress);
-    if (path_expand(&files, documents, n_documents, corpus_accepts, error) == 0) {
+    if (path_expand_with_rest(&files, &rest, documents, n_documents, corpus_accepts, error) == 0) {
+        char skipped[256];
+        if (rest.count > 0) {
+            fprintf(stderr, "%s\n", corpus_describe_rest(skipped, sizeof skipped, &rest));
+        }
         batch.total_bytes = corpus_bytes(&files);
         tokenizer = learn(&batch, &files, options, vocab_size, error);
     }
@@ -270,6 +274,7 @@ static int train(char *const *documents, size_t n_documents, const CorpusOptions
     }
     tokenizer_free(tokenizer);
     path_list_free(&files);
+    path_list_free(&rest);
     return status;
 }
 
@@ -291,18 +296,18 @@ int main(int argc, char **argv)
     CorpusOptions options = {0};
     ArgSpec specs[] = {
         {"tokenizer", 0, ARG_STRING, &tokenizer_path, "FILE", "tokenizer to use: tokenizer.json, tiktoken's ranks, vocab.json or vocab.bpe, tokenizer.bin",
-         0, 0, false, false},
+         0, 0, false, false, NULL},
         {"pattern", 0, ARG_STRING, &pattern, "NAME", "what cuts text for tiktoken's ranks: cl100k_base, llama3, ... or a regular expression",
-         0, 0, false, false},
-        {"decode", 0, ARG_SWITCH, &decoding, NULL, "ids, one a line, to text", 0, 0, false, false},
-        {"info", 0, ARG_SWITCH, &info, NULL, "say what the tokenizer file is", 0, 0, false, false},
-        {"specials", 0, ARG_SWITCH, &specials, NULL, "text of special tokens becomes their id (--no-specials: plain text)", 0, 0, false, false},
-        {"train", 0, ARG_SWITCH, &training, NULL, "train a tokenizer on DOCS", 0, 0, false, false},
-        {"vocab-size", 0, ARG_SIZE, &vocab_size, "N", "--train: ids in all", BPE_TRAINER_MIN_VOCAB, MAX_VOCAB, false, false},
-        {"out", 0, ARG_STRING, &out, "FILE", "--train: file to write; without: write the tokenizer as a tokenizer.json", 0, 0, false, false},
-        {"text-key", 0, ARG_STRING, &options.text_key, "KEY", "--train: key of the text in records", 0, 0, false, false},
-        {"strict", 0, ARG_SWITCH, &options.strict, NULL, "--train: a bad record is an error", 0, 0, false, false},
-        {"threads", 0, ARG_SIZE, &threads, "N", "--train: threads, 0 = all", 0, BPE_TRAINER_SLOTS, false, false},
+         0, 0, false, false, NULL},
+        {"decode", 0, ARG_SWITCH, &decoding, NULL, "ids, one a line, to text", 0, 0, false, false, NULL},
+        {"info", 0, ARG_SWITCH, &info, NULL, "say what the tokenizer file is", 0, 0, false, false, NULL},
+        {"specials", 0, ARG_SWITCH, &specials, NULL, "text of special tokens becomes their id (--no-specials: plain text)", 0, 0, false, false, NULL},
+        {"train", 0, ARG_SWITCH, &training, NULL, "train a tokenizer on DOCS", 0, 0, false, false, NULL},
+        {"vocab-size", 0, ARG_SIZE, &vocab_size, "N", "--train: ids in all", BPE_TRAINER_MIN_VOCAB, MAX_VOCAB, false, false, NULL},
+        {"out", 0, ARG_STRING, &out, "FILE", "--train: file to write; without: write the tokenizer as a tokenizer.json", 0, 0, false, false, NULL},
+        {"text-key", 0, ARG_STRING, &options.text_key, "KEY", "--train: key of the text in records", 0, 0, false, false, NULL},
+        {"strict", 0, ARG_SWITCH, &options.strict, NULL, "--train: a bad record is an error", 0, 0, false, false, NULL},
+        {"threads", 0, ARG_SIZE, &threads, "N", "--train: threads, 0 = all", 0, BPE_TRAINER_SLOTS, false, false, NULL},
     };
     const ArgProgram program = {
         .name = "tokenize",

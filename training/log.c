@@ -79,6 +79,32 @@ static void print_number(FILE *file, const char *key, double value)
     }
 }
 
+// A string as JSON has it. Bytes that are no UTF-8 go out as they are.
+static void print_text(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != 0; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte < 32) {
+            fprintf(file, "\\u%04x", byte);
+        } else {
+            fprintf(file, byte == '"' || byte == '\\' ? "\\%c" : "%c", byte);
+        }
+    }
+    fputc('"', file);
+}
+
+static void print_sources(FILE *file, const LogSource *sources, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fputs(i == 0 ? ",\"sources\":[{\"data\":" : ",{\"data\":", file);
+        print_text(file, sources[i].name);
+        print_number(file, "share", sources[i].share);
+        print_number(file, "epochs", sources[i].epochs);
+        fputs(i + 1 == count ? "}]" : "}", file);
+    }
+}
+
 static void print_record(FILE *file, const LogRecord *record)
 {
     struct timespec now;
@@ -103,6 +129,7 @@ static void print_record(FILE *file, const LogRecord *record)
     if (record->skipped != NULL) {
         fprintf(file, ",\"skipped\":\"%s\"", record->skipped);
     }
+    print_sources(file, record->sources, record->n_sources);
     fprintf(file, ",\"time\":%.3f}\n", (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
 }
 

@@ -3,6 +3,7 @@
 #define TRAINING_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -13,6 +14,13 @@ typedef struct TrainLog {
     char *path;
 } TrainLog;
 
+// How far the run has come in one of several sources of data.
+typedef struct LogSource {
+    const char *name;
+    double share;      // of the tokens
+    double epochs;     // passes over the source so far
+} LogSource;
+
 typedef struct LogRecord {
     int64_t step;               // steps done, this one included
     uint64_t tokens;            // tokens seen so far
@@ -21,6 +29,8 @@ typedef struct LogRecord {
     double tokens_per_second;
     double val_loss;            // NaN: not evaluated at this step, the key is left out
     bool clipped, spike, rising;   // true: the keys "clipped", "spike" and "rising" are written
+    const LogSource *sources;   // [n_sources]: written as "sources", an array of {"data", "share", "epochs"}
+    size_t n_sources;           // 0: the key is left out
     const char *skipped;        // why the step was skipped; NULL: it was not, the key is left out
 } LogRecord;
 

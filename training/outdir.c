@@ -1,32 +1,12 @@
 #include "training/outdir.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/file.h"
-
-int outdir_lock(const char *out, Error *error)
-{
-    char *path = path_join(out, ".lock");
-    if (path == NULL) {
-        return error_set(error, "out of memory");
-    }
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        error_set(error, "%s: cannot be made: %s", path, strerror(errno));
-    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        close(fd);
-        fd = error_set(error, "another process trains into %s: wait for it, or give another --out", out);
-    }
-    free(path);
-    return fd;
-}
 
 // The step of a checkpoint's name, or -1 for other names.
 static int64_t step_of(const char *name)

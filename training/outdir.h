@@ -1,4 +1,4 @@
-// The folder of a run: one process at a time, and what to do with checkpoints that are in the way.
+// The folder of a run: what to do with checkpoints that are in the way.
 #ifndef TRAINING_OUTDIR_H
 #define TRAINING_OUTDIR_H
 
@@ -6,10 +6,6 @@
 #include <stdint.h>
 
 #include "base/error.h"
-
-// Takes the lock OUT/.lock for the life of the process; the folder must exist. Where the file system knows no locks, none is taken.
-// Returns the descriptor to close, or -1 with `error` set: another process trains into this folder, or the file cannot be made.
-int outdir_lock(const char *out, Error *error);
 
 // How many checkpoints (step_ and digits) lie in `out`, good or not; 0 when the folder does not exist. Returns 0, or -1 with `error` set.
 int outdir_checkpoints(size_t *count, const char *out, Error *error);

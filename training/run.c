@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -97,17 +98,33 @@ static void tell_events(Run *run, const StepResult *result)
     }
 }
 
+// How far the run is in each source, in an array to free; NULL for one source, or when out of memory.
+static LogSource *source_places(const Run *run)
+{
+    const Loader *loader = run->trainer->train;
+    size_t n = loader_sources(loader);
+    LogSource *sources = run->data->parts != NULL ? calloc(n, sizeof *sources) : NULL;
+    for (size_t i = 0; i < n && sources != NULL; i++) {
+        sources[i] = (LogSource){.name = run->data->arguments[i], .share = loader_share(loader, i),
+                                 .epochs = (double)loader_dealt(loader, i, run->trainer->window) / (double)loader_source_windows(loader, i)};
+    }
+    return sources;
+}
+
 static void write_log(Run *run, const StepResult *result, double seconds, double val_loss)
 {
     LogRecord record = {.step = run->trainer->step, .tokens = run->trainer->tokens_seen, .loss = result->loss, .lr = result->lr,
                         .grad_norm = result->grad_norm, .tokens_per_second = (double)run->settings->batch_tokens / seconds, .val_loss = val_loss,
-                        .clipped = result->clipped, .spike = result->spike, .rising = result->rising, .skipped = result->skipped ? result->where : NULL};
+                        .clipped = result->clipped, .spike = result->spike, .rising = result->rising, .skipped = result->skipped ? result->where : NULL,
+                        .sources = source_places(run)};
+    record.n_sources = record.sources != NULL ? run->data->n_arguments : 0;
     Error error;
     bool failed = train_log_write(&run->log, &record, &error) != 0;
     if (failed && !run->log_fails) {
         MESSAGE(run, "warning: %s; steps are missing in the log until it can be written again", error.text);
     }
     run->log_fails = failed;
+    free((void *)(uintptr_t)record.sources);
 }
 
 static void write_sample(Run *run)

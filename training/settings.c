@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "training/mix.h"
 #include "training/optimizer.h"
 #include "training/schedule.h"
 
@@ -28,13 +29,14 @@ static const SizeDefaults size_defaults[] = {
     {INFINITY, 6e-4, 262144, 10, 4},
 };
 
-static const char usage[] = "DATA... --out DIR [flags]";
+static const char usage[] = "(DATA... | --data SOURCE[:WEIGHT] ...) --out DIR [flags]";
 static const char description[] =
     "Trains a language model. DATA are documents (.txt, .jsonl, .parquet; files, folders, quoted globs), a folder that\n"
     "./prepare made, or token shards (.bin, with --tokenizer FILE). Documents are prepared into DIR/data first.\n"
     "\n"
     "  ./train book.txt --out run                          a small model, all else by default\n"
     "  ./train corpus/ --out run --preset 9m --epochs 2    a larger one\n"
+    "  ./train --data web:0.7 --data books:0.3 --out run   seven of ten tokens from web, three from books\n"
     "  ./train --out run --resume                          goes on after an interruption\n"
     "\n"
     "Checkpoints stand in DIR/step_XXXXXXXX, the figures of every step in DIR/log.jsonl. Ctrl-C saves and stops.\n"
@@ -77,6 +79,10 @@ static void add_length(TrainSettings *s, SettingRole role, const char *name, int
 
 static void add_data_flags(TrainSettings *s)
 {
+    add_string(s, SETTING_HERE, "data", &s->data_text, "SOURCE[:WEIGHT]",
+               "instead of DATA, once for each source: a prepared folder, documents or shards, all for one tokenizer. A source gets its weight "
+               "over the sum of all as share of the tokens, and begins again when it is through; without weights the shares follow the sizes");
+    s->specs[s->n_specs - 1].list = &s->mix;
     add_string(s, SETTING_HERE, "out", &s->out, "DIR", "folder of the run: checkpoints, log.jsonl, prepared data");
     add_string(s, SETTING_HERE, "preset", &s->preset, "NAME", "shape of the model: nano (when none is given), 9m, 40m or 110m");
     add_string(s, SETTING_HERE, "config", &s->config_file, "FILE", "shape of the model from a config.json instead");
@@ -86,7 +92,7 @@ static void add_data_flags(TrainSettings *s)
     add_string(s, SETTING_FREE, "text-key", &s->text_key, "KEY", "JSON key or column of the text; unless given: text, then content");
     add_string(s, SETTING_HERE, "where", &s->where, "COND", "only documents with such a number, as 'int_score>=3' (>= > <= < == !=)");
     add_switch(s, SETTING_HERE, "dedup", &s->dedup, "of equal documents only the first is taken");
-    add_switch(s, SETTING_HERE, "strict", &s->strict, "a bad record among the documents is an error instead of being skipped");
+    add_switch(s, SETTING_HERE, "strict", &s->strict, "a bad record, or a file of unknown kind in a folder of documents, is an error instead of being skipped");
 }
 
 static void add_run_flags(TrainSettings *s)
@@ -98,7 +104,7 @@ static void add_run_flags(TrainSettings *s)
     add_size(s, SETTING_FREE, "steps", &s->steps, 0, MAX_STEPS, "length of the run in steps; 0: see --epochs");
     add_size(s, SETTING_HERE, "tokens", &s->tokens, 0, 9e15, "length of the run in tokens; 0: see --epochs");
     add_real(s, SETTING_HERE, "epochs", &s->epochs, 0.0, 1e9,
-             "length of the run in passes over the data; 0: one, or on little data up to four, until 20 tokens a parameter are reached");
+             "length of the run in passes over the data (of all sources together); 0: one, or on little data up to four, until 20 tokens a parameter are reached");
     add_real(s, SETTING_FREE, "lr", &s->lr, 0.0, 100.0, "peak learning rate; 0: by the size of the model");
     add_real(s, SETTING_FREE, "min-lr", &s->min_lr, -1.0, 100.0, "learning rate at the end; -1: a tenth of --lr");
     add_size(s, SETTING_FREE, "warmup", &s->warmup, -1, MAX_STEPS, "steps of linear warm-up; -1: a tenth of the run, at most 1000");
@@ -142,6 +148,9 @@ void settings_free(TrainSettings *settings)
 {
     cJSON_Delete(settings->restored);
     settings->restored = NULL;
+    path_list_free(&settings->mix);
+    free(settings->weights);
+    settings->weights = NULL;
 }
 
 // ---- the command line ----
@@ -215,11 +224,33 @@ static int check_model_names(const TrainSettings *settings, Error *error)
     return failed;
 }
 
+// Takes the sources of --data for DATA.
+static void parse_mix(TrainSettings *settings)
+{
+    const ArgProgram *program = &settings->program;
+    Error error;
+    if (settings->n_data > 0) {
+        args_usage_error(program, "'%s' stands beside --data: give every source with --data, or none", settings->data[0]);
+    }
+    settings->weights = calloc(settings->mix.count, sizeof *settings->weights);
+    if (settings->weights == NULL) {
+        args_usage_error(program, "out of memory");
+    }
+    if (mix_parse(settings->weights, &settings->mix, &error)) {
+        args_usage_error(program, "--data %s", error.text);
+    }
+    settings->data = settings->mix.items;
+    settings->n_data = settings->mix.count;
+}
+
 void settings_parse(TrainSettings *settings, int argc, char **argv)
 {
     const ArgProgram *program = &settings->program;
     args_parse(program, argc, argv, &settings->n_data);
     settings->data = argv + 1;
+    if (settings->mix.count > 0) {
+        parse_mix(settings);
+    }
     if (settings->out == NULL || settings->out[0] == 0) {
         args_usage_error(program, "--out DIR is missing: it names the folder of the run");
     }

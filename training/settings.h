@@ -10,6 +10,7 @@
 
 #include "base/args.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "model/config.h"
 
 struct cJSON;
@@ -25,7 +26,7 @@ typedef enum SettingRole {
 } SettingRole;
 
 typedef struct TrainSettings {
-    const char *out, *preset, *config_file, *tokenizer, *val, *text_key, *where;
+    const char *out, *data_text, *preset, *config_file, *tokenizer, *val, *text_key, *where;
     double val_fraction;
     int64_t seq_len, batch_tokens, micro_batch;   // batch_tokens and micro_batch 0: chosen by settings_resolve
     int64_t steps, tokens;                        // 0: not given
@@ -44,8 +45,10 @@ typedef struct TrainSettings {
     SettingRole roles[SETTINGS_MAX_FLAGS];
     size_t n_specs, first_model_spec;             // the model's flags are the last ones
     ArgProgram program;
-    char **data;                                  // DATA, in argv
+    char **data;                                  // DATA in argv, or the sources of --data without their weights
     size_t n_data;
+    PathList mix;                                 // owns those sources
+    double *weights;                              // of each, 0: by its size; NULL: DATA is one source
     struct cJSON *restored;                       // owns the strings that settings_restore set; NULL: a new run
 } TrainSettings;
 

@@ -43,6 +43,19 @@ static bool add_watch(cJSON *object, const LossWatch *watch)
            add_number(json, "above", (double)watch->above);
 }
 
+static bool add_parts(cJSON *json, const DataIdentity *data)
+{
+    cJSON *parts = data->parts != NULL ? cJSON_AddArrayToObject(json, "parts") : NULL;
+    for (size_t i = 0; i < data->n_arguments && parts != NULL; i++) {
+        cJSON *part = cJSON_CreateNumber(data->parts[i]);
+        if (part == NULL || !cJSON_AddItemToArray(parts, part)) {
+            cJSON_Delete(part);
+            return false;
+        }
+    }
+    return data->parts == NULL || parts != NULL;
+}
+
 static bool add_data(cJSON *object, const DataIdentity *data)
 {
     cJSON *json = cJSON_AddObjectToObject(object, "data");
@@ -59,7 +72,7 @@ static bool add_data(cJSON *object, const DataIdentity *data)
     }
     char fingerprint[24];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, data->fingerprint);
-    return cJSON_AddBoolToObject(json, "prepared", data->prepared) != NULL &&
+    return add_parts(json, data) && cJSON_AddBoolToObject(json, "prepared", data->prepared) != NULL &&
            cJSON_AddStringToObject(json, "fingerprint", fingerprint) != NULL && add_number(json, "tokens", (double)data->tokens) &&
            add_number(json, "windows", (double)data->windows) && add_number(json, "tokenizer_hash", data->tokenizer_hash);
 }
@@ -149,23 +162,82 @@ int snapshot_step(int64_t *step, const struct cJSON *json, Error *error)
 
 static const cJSON *data_of(const cJSON *json) { return cJSON_GetObjectItemCaseSensitive(json, "data"); }
 
+// Goes on with the fingerprint over one source.
+static int add_print(uint64_t *fingerprint, const Loader *loader, size_t source, int32_t *tokens, size_t length, Error *error)
+{
+    uint64_t windows = loader_source_windows(loader, source), samples = length < FINGERPRINT_TOKENS ? FINGERPRINT_TOKENS / length : 1;
+    samples = samples < windows ? samples : windows;
+    for (uint64_t i = 0; i < samples; i++) {
+        uint64_t window = i * (windows / samples) + i * (windows % samples) / samples;
+        if (loader_source_window(loader, tokens, tokens + length, source, window, error)) {
+            return -1;
+        }
+        *fingerprint = XXH3_64bits_withSeed(tokens, length * sizeof *tokens, *fingerprint);
+    }
+    return 0;
+}
+
 int snapshot_fingerprint(uint64_t *fingerprint, const Loader *loader, size_t length, Error *error)
 {
     int32_t *tokens = calloc(2 * length, sizeof *tokens);
     if (tokens == NULL) {
         return error_set(error, "out of memory for a window of %zu tokens: lower --seq-len", length);
     }
-    uint64_t windows = loader_windows(loader), samples = length < FINGERPRINT_TOKENS ? FINGERPRINT_TOKENS / length : 1;
-    samples = samples < windows ? samples : windows;
     int failed = 0;
     *fingerprint = 0;
-    for (uint64_t i = 0; i < samples && failed == 0; i++) {
-        uint64_t index = i * (windows / samples) + i * (windows % samples) / samples;
-        failed = loader_window_in_order(loader, tokens, tokens + length, index, error);
-        *fingerprint = XXH3_64bits_withSeed(tokens, length * sizeof *tokens, *fingerprint);
+    for (size_t source = 0; source < loader_sources(loader) && failed == 0; source++) {
+        failed = add_print(fingerprint, loader, source, tokens, length, error);
     }
     free(tokens);
     return failed;
+}
+
+int snapshot_parts(uint32_t **parts, size_t count, const struct cJSON *json, Error *error)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(data_of(json), "parts"), *item;
+    *parts = NULL;
+    if (array == NULL) {
+        return 0;
+    }
+    uint32_t *read = calloc(count + 1, sizeof *read);
+    if (read == NULL) {
+        return error_set(error, "out of memory");
+    }
+    size_t n = 0;
+    double sum = 0.0;
+    cJSON_ArrayForEach(item, array) {
+        double part = cJSON_IsNumber(item) ? item->valuedouble : 0.0;
+        sum += part;
+        if (n == count || !(part >= 1.0 && sum <= LOADER_MAX_PARTS) || part != (double)(uint32_t)part) {
+            n = SIZE_MAX;
+            break;
+        }
+        read[n++] = (uint32_t)part;
+    }
+    if (n != count) {
+        free(read);
+        return error_set(error, "trainer.json: the \"parts\" of the data are damaged: take an older checkpoint");
+    }
+    *parts = read;
+    return 0;
+}
+
+// The shares of the sources must be what they were: they decide which window comes next.
+static int check_parts(const cJSON *json, const DataIdentity *data, Error *error)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(data_of(json), "parts");
+    size_t count = (size_t)cJSON_GetArraySize(array);
+    uint32_t *saved;
+    if (snapshot_parts(&saved, count, json, error)) {
+        return -1;
+    }
+    bool same = (saved == NULL) == (data->parts == NULL) && (saved == NULL || count == data->n_arguments);
+    for (size_t i = 0; i < data->n_arguments && same && saved != NULL; i++) {
+        same = saved[i] == data->parts[i];
+    }
+    free(saved);
+    return same ? 0 : error_set(error, "the sources or their weights are not those that the run began with: leave --data out to go on with the run, "
+                                "or start a new one in another --out");
 }
 
 int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Error *error)
@@ -182,6 +254,9 @@ int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Erro
     if ((uint32_t)hash != data->tokenizer_hash) {
         return error_set(error, "the tokenizer is not the one that the run began with (hash %08" PRIx32 ", now %08" PRIx32 "): leave --tokenizer out",
                          (uint32_t)hash, data->tokenizer_hash);
+    }
+    if (check_parts(json, data, error)) {
+        return -1;
     }
     if ((uint64_t)tokens != data->tokens || (uint64_t)windows != data->windows) {
         return error_set(error, "the data is not the one that the run began with (%" PRId64 " tokens then, %" PRIu64 " now): give the same DATA, "

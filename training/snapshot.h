@@ -14,8 +14,9 @@ struct cJSON;
 
 // What the data position counts in.
 typedef struct DataIdentity {
-    char *const *arguments;     // DATA as given
+    char *const *arguments;     // DATA as given, without weights
     size_t n_arguments;
+    const uint32_t *parts;      // [n_arguments]: each argument is a source of its own with this share; NULL: all are one source
     bool prepared;              // into OUT/data
     uint64_t tokens, windows;   // of the training shards
     uint64_t fingerprint;       // of their contents (snapshot_fingerprint)
@@ -29,8 +30,8 @@ struct cJSON *snapshot_to_json(const Trainer *trainer, const TrainSettings *sett
 // is missing or bad.
 int snapshot_restore(Trainer *trainer, const struct cJSON *json, Error *error);
 
-// A number that differs between data: hash of windows of `length` tokens, evenly spaced over the training shards, some 65,536 tokens.
-// Returns 0, or -1 with `error` set (a token outside the vocabulary, out of memory).
+// A number that differs between data: hash of windows of `length` tokens, evenly spaced over the shards of each source, some 65,536 tokens
+// of it. Returns 0, or -1 with `error` set (a token outside the vocabulary, out of memory).
 int snapshot_fingerprint(uint64_t *fingerprint, const Loader *loader, size_t length, Error *error);
 
 // Whether DATA on the command line of a resume names the documents that the run was trained on: the same names, or other names of the
@@ -48,5 +49,9 @@ bool snapshot_prepared(const struct cJSON *json);
 
 // DATA of the run as an array of *count strings that belong to `json` (free the array only), or NULL with `error` set.
 char **snapshot_arguments(size_t *count, const struct cJSON *json, Error *error);
+
+// The parts of `count` sources in an array to free, in *parts; NULL when the data of the run was one source. Returns 0, or -1 with `error`
+// set: they are damaged.
+int snapshot_parts(uint32_t **parts, size_t count, const struct cJSON *json, Error *error);
 
 #endif

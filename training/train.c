@@ -13,14 +13,14 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
-#include "data/loader.h"
-#include "training/dataset.h"
 #include "training/memory.h"
 #include "training/outdir.h"
 #include "training/run.h"
+#include "training/run_data.h"
 #include "training/settings.h"
 #include "training/snapshot.h"
 #include "training/trainer.h"
@@ -37,16 +37,9 @@ typedef struct Job {
     char *checkpoint;          // folder to resume from; NULL: a new run
     cJSON *saved;              // its trainer.json
     int64_t saved_step;
-    char *prepared;            // OUT/data when resuming a run that prepared documents
-    char *prepared_val;        // OUT/val_data, the same
-    char **saved_arguments;    // DATA from the checkpoint
-    DataSource train_source, val_source;
-    bool has_val;
-    Dataset dataset;
+    RunData data;
     char *tokenizer_copy;      // OUT/tokenizer.json
-    DataIdentity identity;
     ModelConfig config;
-    Loader *train, *val;
     Model model;
     Trainer trainer;
 } Job;
@@ -86,7 +79,7 @@ static int lock_out(Job *job, Error *error)
     if (folder_make(job->settings.out, error)) {
         return -1;
     }
-    job->lock = outdir_lock(job->settings.out, error);
+    job->lock = folder_lock(job->settings.out, "trains into", error);
     return job->lock >= 0 ? 0 : -1;
 }
 
@@ -144,87 +137,30 @@ static int find_checkpoint(Job *job, Error *error)
 
 // ---- data and tokenizer ----
 
-// A folder of OUT when it holds prepared data, in *folder, a buffer to free; else *folder stays NULL. Returns 0, or -1 with `error` set.
-static int find_prepared(char **folder, const char *out, const char *name, Error *error)
-{
-    char *path = path_join(out, name);
-    char *mark = path != NULL ? path_join(path, "prepare.json") : NULL;
-    int failed = mark == NULL ? error_set(error, "out of memory") : 0;
-    if (failed == 0 && file_exists(mark)) {
-        *folder = path;
-        path = NULL;
-    }
-    free(path);
-    free(mark);
-    return failed;
-}
-
-// The documents of a run that is resumed need not be there any more: what was made of them is.
-static int find_saved_data(Job *job, Error *error)
-{
-    const TrainSettings *settings = &job->settings;
-    if (settings->n_data == 0) {
-        job->saved_arguments = snapshot_arguments(&job->identity.n_arguments, job->saved, error);
-        if (job->saved_arguments == NULL) {
-            return -1;
-        }
-        job->identity.arguments = job->saved_arguments;
-    } else if (snapshot_prepared(job->saved) &&
-               snapshot_check_arguments(job->saved, settings->data, settings->n_data, error)) {
-        return -1;
-    }
-    if (snapshot_prepared(job->saved) && find_prepared(&job->prepared, settings->out, "data", error)) {
-        return -1;
-    }
-    if (job->prepared != NULL) {
-        fprintf(stderr, "resume: the documents are not read again, the data is %s\n", job->prepared);
-    }
-    bool val_changes = settings_given(settings, "val") || settings->val == NULL;
-    return val_changes ? 0 : find_prepared(&job->prepared_val, settings->out, "val_data", error);
-}
-
-// The log of the run must not take the place of a document.
-static int check_log(const Job *job, Error *error)
-{
-    const PathList *files = &job->train_source.files;
-    char *log = path_join(job->settings.out, "log.jsonl");
-    int failed = log == NULL ? error_set(error, "out of memory") : 0;
-    for (size_t i = 0; i < files->count && failed == 0 && job->saved == NULL; i++) {
-        if (file_is_same(files->items[i], log)) {
-            failed = error_set(error, "%s is DATA, but the run writes its log there: give another --out", log);
-        }
-    }
-    free(log);
-    return failed;
-}
-
 static int find_data(Job *job, Error *error)
 {
-    TrainSettings *settings = &job->settings;
-    job->identity.arguments = settings->data;
-    job->identity.n_arguments = settings->n_data;
-    if (job->saved != NULL && find_saved_data(job, error)) {
-        return -1;
+    job->data.settings = &job->settings;
+    job->data.saved = job->saved;
+    job->data.checkpoint = job->checkpoint;
+    job->data.stop = &stop_signal;
+    return run_data_find(&job->data, error);
+}
+
+// Returns 0, TRAINER_STOPPED when a signal stopped the preparation of documents (and that is told), or -1 with `error` set.
+static int prepare_data(Job *job, Error *error)
+{
+    int failed = run_data_prepare(&job->data, job->config.vocab_size, error);
+    if (failed && stop_signal != 0) {
+        fprintf(stderr, "%s\n", error->text);
+        return TRAINER_STOPPED;
     }
-    bool prepared = job->prepared != NULL;
-    char *const *arguments = prepared ? &job->prepared : job->identity.arguments;
-    if (data_source_find(&job->train_source, arguments, prepared ? 1 : job->identity.n_arguments, error)) {
-        return -1;
-    }
-    if (settings->val != NULL) {
-        char *val = job->prepared_val != NULL ? job->prepared_val : (char *)(uintptr_t)settings->val;
-        if (data_source_find(&job->val_source, &val, 1, error)) {
-            return error_prefix(error, "--val");
-        }
-        job->has_val = true;
-    }
-    return check_log(job, error);
+    return failed;
 }
 
 // Keeps the tokenizer in OUT, so that checkpoints do not depend on a file that may change while the run goes on.
 static int keep_tokenizer(Job *job, Error *error)
 {
-    if (job->dataset.tokenizer_path == NULL) {
+    if (job->data.dataset.tokenizer_path == NULL) {
         fprintf(stderr, "warning: no tokenizer: checkpoints will hold none; ./generate and ./eval_ppl then need --tokenizer FILE\n");
         return 0;
     }
@@ -233,60 +169,7 @@ static int keep_tokenizer(Job *job, Error *error)
         return error_set(error, "out of memory");
     }
     // Whatever form it came in, checkpoints hold a tokenizer.json.
-    return tokenizer_save(job->dataset.tokenizer, job->tokenizer_copy, error);
-}
-
-// Returns 0, TRAINER_STOPPED when a signal stopped the preparation of documents (and that is told), or -1 with `error` set.
-static int open_data(Job *job, Error *error)
-{
-    const TrainSettings *settings = &job->settings;
-    char *own = job->checkpoint != NULL ? path_join(job->checkpoint, "tokenizer.json") : NULL;
-    DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = job->config.vocab_size,
-                              .val_fraction = settings->val_fraction, .threads = settings->threads, .stop = &stop_signal,
-                              .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup, .strict = settings->strict},
-                              .train = &job->train_source, .val = job->has_val ? &job->val_source : NULL};
-    if (request.tokenizer == NULL && own != NULL && file_exists(own)) {
-        request.tokenizer = own;
-    }
-    int failed = dataset_open(&job->dataset, &request, error);
-    free(own);
-    if (failed && stop_signal != 0) {
-        fprintf(stderr, "%s\n", error->text);
-        return TRAINER_STOPPED;
-    }
-    if (failed) {
-        return -1;
-    }
-    job->identity.prepared = job->dataset.prepared || job->prepared != NULL;
-    job->identity.tokenizer_hash = job->dataset.tokenizer != NULL ? tokenizer_hash(job->dataset.tokenizer) : 0;
-    return 0;
-}
-
-static int open_loaders(Job *job, Error *error)
-{
-    const TrainSettings *settings = &job->settings;
-    size_t length = (size_t)settings->seq_len, vocab = (size_t)job->config.vocab_size;
-    uint64_t seed = (uint64_t)settings->seed;
-    job->train = loader_create(&job->dataset.train, length, seed, job->identity.tokenizer_hash, vocab, error);
-    if (job->train == NULL) {
-        return -1;
-    }
-    job->identity.tokens = loader_tokens(job->train);
-    job->identity.windows = loader_windows(job->train);
-    if (snapshot_fingerprint(&job->identity.fingerprint, job->train, length, error) ||
-        (job->saved != NULL && snapshot_check_data(job->saved, &job->identity, error))) {
-        return -1;
-    }
-    if (job->dataset.val.count > 0) {
-        job->val = loader_create(&job->dataset.val, length, seed, job->identity.tokenizer_hash, vocab, error);
-        if (job->val == NULL && job->has_val) {
-            return error_prefix(error, "--val");
-        }
-        if (job->val == NULL) {
-            fprintf(stderr, "no validation: %s\n", error->text);
-        }
-    }
-    return 0;
+    return tokenizer_save(job->data.dataset.tokenizer, job->tokenizer_copy, error);
 }
 
 // ---- shape ----
@@ -295,11 +178,11 @@ static int open_loaders(Job *job, Error *error)
 // trained.
 static int settle_vocabulary(Job *job, bool vocab_is_asked, Error *error)
 {
-    const Dataset *dataset = &job->dataset;
+    const Dataset *dataset = &job->data.dataset;
     int64_t asked = job->config.vocab_size;
     if (dataset->tokenizer == NULL) {
         return vocab_is_asked ? 0 : error_set(error, "%s: token shards need --tokenizer FILE, or --vocab-size N to train without one",
-                                              dataset->train.items[0]);
+                                              dataset->sources[0].train.items[0]);
     }
     int64_t actual = (int64_t)tokenizer_vocab_size(dataset->tokenizer);
     bool wish = dataset->prepared && job->settings.tokenizer == NULL && job->saved == NULL && actual < asked;
@@ -338,11 +221,12 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
     const ModelConfig *config = &job->config;
     char kernels[96], a[32], b[32], c[32];
     double total = (double)s->steps * (double)s->batch_tokens;
-    double epoch = (double)job->identity.windows * (double)s->seq_len;
+    double epoch = (double)job->data.identity.windows * (double)s->seq_len;
     fprintf(stderr, "processor   %s; products in %s%s\n", kernels_describe(kernels, job->kernels), s->dtype,
             settings_bf16(s) && !job->kernels->fast_bf16 ? " (slower than f32 here: this processor has no bf16 products)" : "");
-    fprintf(stderr, "data        %s tokens, %" PRIu64 " windows of %" PRId64 "; validation on %s\n", format_count(a, (double)job->identity.tokens),
-            job->identity.windows, s->seq_len, job->val != NULL ? format_count(b, (double)loader_tokens(job->val)) : "nothing");
+    fprintf(stderr, "data        %s tokens, %" PRIu64 " windows of %" PRId64 "; validation on %s\n", format_count(a, (double)job->data.identity.tokens),
+            job->data.identity.windows, s->seq_len, job->data.val != NULL ? format_count(b, (double)loader_tokens(job->data.val)) : "nothing");
+    run_data_print_sources(&job->data, (uint64_t)(s->steps * (s->batch_tokens / s->seq_len)));
     fprintf(stderr, "model       %zu parameters: %s, %" PRId64 " layers, d_model %" PRId64 ", vocabulary %" PRId64 "\n", params, config->mixer,
             config->n_layer, config->d_model, config->vocab_size);
     fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "\n", s->batch_tokens,
@@ -356,7 +240,7 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
 static int find_options(Job *job, TrainerOptions *options, const TensorTable *table, Error *error)
 {
     TrainSettings *settings = &job->settings;
-    RunSize size = {.params = table->total, .windows = job->identity.windows};
+    RunSize size = {.params = table->total, .windows = job->data.identity.windows};
     if (settings_resolve(settings, &size, error)) {
         return -1;
     }
@@ -420,10 +304,10 @@ static int make_trainer(Job *job, const TrainerOptions *options, Error *error)
     if (trainer_create(&job->trainer, &job->model, options, error) || (job->checkpoint != NULL && restore_trainer(job, error))) {
         return -1;
     }
-    job->trainer.train = job->train;
-    job->trainer.val = job->val;
-    if (job->val != NULL) {
-        uint64_t all = loader_windows(job->val), asked = (uint64_t)(job->settings.eval_tokens / job->settings.seq_len);
+    job->trainer.train = job->data.train;
+    job->trainer.val = job->data.val;
+    if (job->data.val != NULL) {
+        uint64_t all = loader_windows(job->data.val), asked = (uint64_t)(job->settings.eval_tokens / job->settings.seq_len);
         job->trainer.eval_windows = job->settings.eval_tokens == 0 || asked > all ? all : asked < 1 ? 1 : asked;
     }
     job->trainer.stop = &stop_signal;
@@ -446,7 +330,7 @@ static int train(Job *job, Error *error)
         fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
         return 0;
     }
-    Run run = {.trainer = &job->trainer, .settings = &job->settings, .data = &job->identity, .tokenizer = job->dataset.tokenizer,
+    Run run = {.trainer = &job->trainer, .settings = &job->settings, .data = &job->data.identity, .tokenizer = job->data.dataset.tokenizer,
                .tokenizer_path = job->tokenizer_copy, .flops_per_token = flops_per_token(&job->trainer.model),
                .peak = kernels_measure_peak(job->kernels, settings_bf16(&job->settings)), .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
     fprintf(stderr, "peak        %.1f GFLOP/s\n", run.peak / 1e9);
@@ -475,12 +359,12 @@ static int run_job(Job *job, Error *error)
         return -1;
     }
     program_catch_stop(on_signal, false);
-    int status = open_data(job, error);
+    int status = prepare_data(job, error);
     if (status != 0) {
         return status;
     }
-    if (settle_vocabulary(job, vocab_is_asked, error) || open_loaders(job, error) || keep_tokenizer(job, error) || plan(job, &options, error) ||
-        make_trainer(job, &options, error)) {
+    if (settle_vocabulary(job, vocab_is_asked, error) || run_data_load(&job->data, job->config.vocab_size, error) || keep_tokenizer(job, error) ||
+        plan(job, &options, error) || make_trainer(job, &options, error)) {
         return -1;
     }
     return train(job, error);
@@ -490,15 +374,8 @@ static void free_job(Job *job)
 {
     trainer_free(&job->trainer);
     model_free(&job->model);
-    loader_free(job->train);
-    loader_free(job->val);
-    dataset_free(&job->dataset);
-    data_source_free(&job->train_source);
-    data_source_free(&job->val_source);
-    free(job->saved_arguments);
+    run_data_free(&job->data);
     free(job->tokenizer_copy);
-    free(job->prepared);
-    free(job->prepared_val);
     cJSON_Delete(job->saved);
     free(job->checkpoint);
     settings_free(&job->settings);
