@@ -224,6 +224,12 @@ static int set_value(ArgSpec *spec, const char *text, Error *error)
     case ARG_STRING:
         *(const char **)spec->target = text;
         return 0;
+    case ARG_TEXT:
+        if (strlen(text) >= (size_t)spec->max) {
+            return error_set(error, "'%.40s…' is too long: at most %zu bytes", text, (size_t)spec->max - 1);
+        }
+        memcpy(spec->target, text, strlen(text) + 1);
+        return 0;
     }
     return -1;
 }
@@ -382,6 +388,9 @@ static void default_text(const ArgSpec *spec, char *text, size_t size)
             snprintf(text, size, " (default %s)", *(const char *const *)spec->target);
         }
         break;
+    case ARG_TEXT:
+        snprintf(text, size, " (default %s)", (const char *)spec->target);
+        break;
     }
 }
 
@@ -478,6 +487,8 @@ static cJSON *value_json(const ArgSpec *spec)
         return cJSON_CreateNumber(*(const double *)spec->target);
     case ARG_STRING:
         return *(const char *const *)spec->target != NULL ? cJSON_CreateString(*(const char *const *)spec->target) : cJSON_CreateNull();
+    case ARG_TEXT:
+        return cJSON_CreateString((const char *)spec->target);
     }
     return NULL;
 }

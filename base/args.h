@@ -17,16 +17,17 @@ typedef enum ArgKind {
     ARG_SIZE,     // int64_t; decimal with an optional suffix k, m, g (1,000-fold unless `binary`), e.g. 512k, 1.5m
     ARG_REAL,     // double
     ARG_STRING,   // const char * into argv
+    ARG_TEXT,     // char[max]: a copy; what does not fit is wrong usage
 } ArgKind;
 
 typedef struct ArgSpec {
     const char *name;     // long name without dashes ("seq-len"); underscores on the command line count as dashes
     char short_name;      // 'p' for -p, or 0
     ArgKind kind;
-    void *target;         // bool*, int64_t*, double* or const char **; holds the default before parsing
+    void *target;         // bool*, int64_t*, double*, const char ** or char *; holds the default before parsing
     const char *value;    // how --help names the value ("N", "DIR"); NULL for switches
     const char *help;     // one line
-    double min, max;      // bounds of ARG_SIZE and ARG_REAL, both 0 = unbounded
+    double min, max;      // bounds of ARG_SIZE and ARG_REAL, both 0 = unbounded; of ARG_TEXT max is the size of the target
     bool binary;          // ARG_SIZE: k = 1,024 (context lengths) instead of 1,000 (token counts); ARG_STRING: a list of such sizes
     bool given;           // set by args_parse when it stood on the command line
     struct PathList *list;   // ARG_STRING that may be given several times: receives every value, in order; else NULL: the last one counts

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
+
 #include "base/args.h"
 #include "base/program.h"
 #include "infer/output.h"
@@ -205,6 +207,32 @@ static void test_outputs(void **state)
     }
 }
 
+// A text is copied where there is room for it; what is too long is wrong usage.
+static void test_text_flag(void **state)
+{
+    (void)state;
+    char target[8] = "before";
+    size_t n = 0;
+    ArgSpec specs[] = {{.name = "mixer", .kind = ARG_TEXT, .target = target, .max = sizeof target, .value = "NAME", .help = "what mixes"}};
+    ArgProgram program = {.name = "x", .usage = "", .description = "", .specs = specs, .n_specs = 1};
+    char *right[] = {(char *)"x", (char *)"--mixer", (char *)"1234567"}, *wrong[] = {(char *)"x", (char *)"--mixer=12345678"};
+    args_parse(&program, 3, right, &n);
+    assert_string_equal(target, "1234567");
+    cJSON *json = args_to_json(&program);
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(json, "mixer")), "1234567");
+    cJSON_Delete(json);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        args_parse(&program, 2, wrong, &n);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    assert_string_equal(target, "1234567");
+}
+
 static void test_help_tells_factors(void **state)
 {
     (void)state;
@@ -236,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptors), TEST(test_file_limit), TEST(test_no_permission), TEST(test_read_only),
         cmocka_unit_test(test_empty_names), TEST(test_outputs), cmocka_unit_test(test_help_tells_factors),
+        cmocka_unit_test(test_text_flag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

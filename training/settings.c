@@ -207,14 +207,15 @@ static int check_model_names(const TrainSettings *settings, Error *error)
     int failed = 0;
     for (size_t i = settings->first_model_spec; i < settings->n_specs && failed == 0; i++) {
         const ArgSpec *spec = &settings->specs[i];
-        if (spec->kind != ARG_STRING || !spec->given) {
+        if ((spec->kind != ARG_STRING && spec->kind != ARG_TEXT) || !spec->given) {
             continue;
         }
         char key[64];
+        const char *text = spec->kind == ARG_TEXT ? spec->target : *(const char *const *)spec->target;
         key_of(key, spec);
         ModelConfig scratch = settings->model;
         cJSON *json = cJSON_CreateObject();
-        if (cJSON_AddStringToObject(json, key, *(const char *const *)spec->target) == NULL) {
+        if (cJSON_AddStringToObject(json, key, text) == NULL) {
             failed = error_set(error, "out of memory");
         } else {
             failed = config_from_json(&scratch, json, error) ? error_prefix(error, "--%s", spec->name) : 0;
@@ -310,6 +311,7 @@ static int read_value(SavedValue *value, const ArgSpec *spec, const cJSON *json,
         }
         return value->real >= -1.0 && value->real <= spec->max ? 0 : error_set(error, "\"%s\" is out of range", key);
     case ARG_STRING:
+    case ARG_TEXT:
         value->string = NULL;
         return cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(json, key)) ? 0 : json_get_string(json, key, &value->string, error);
     }
@@ -329,7 +331,8 @@ static void format_value(char text[128], const ArgSpec *spec, const SavedValue *
     case ARG_SWITCH: snprintf(text, 128, "%s", value->flag ? "on" : "off"); break;
     case ARG_SIZE:   snprintf(text, 128, "%" PRId64, value->size); break;
     case ARG_REAL:   snprintf(text, 128, "%g", value->real); break;
-    case ARG_STRING: snprintf(text, 128, "%s", value->string != NULL ? value->string : "none"); break;
+    case ARG_STRING:
+    case ARG_TEXT:   snprintf(text, 128, "%s", value->string != NULL ? value->string : "none"); break;
     }
 }
 
@@ -341,6 +344,7 @@ static SavedValue current_value(const ArgSpec *spec)
     case ARG_SIZE:   value.size = *(const int64_t *)spec->target; break;
     case ARG_REAL:   value.real = *(const double *)spec->target; break;
     case ARG_STRING: value.string = *(const char *const *)spec->target; break;
+    case ARG_TEXT:   value.string = spec->target; break;
     }
     return value;
 }
@@ -352,6 +356,7 @@ static void set_value(const ArgSpec *spec, const SavedValue *value)
     case ARG_SIZE:   *(int64_t *)spec->target = value->size; break;
     case ARG_REAL:   *(double *)spec->target = value->real; break;
     case ARG_STRING: *(const char **)spec->target = value->string; break;
+    case ARG_TEXT:   snprintf(spec->target, (size_t)spec->max, "%s", value->string != NULL ? value->string : ""); break;
     }
 }
 
