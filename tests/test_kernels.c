@@ -280,6 +280,109 @@ static void test_sigmoid(void **state)
     }
 }
 
+// Inputs x (strided), bias, rate; outputs g, mu.
+static void softplus_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
+{
+    kernels->softplus_forward(out[0], out[1], in[0], l->stride, in[1], in[2], l->n, l->dim);
+}
+
+static void softplus_forward_reference(double *const *out, const double *const *in, const Layer *l)
+{
+    Pool pool = {0};
+    reference_softplus_forward(out[0], out[1], take_columns(&pool, in[0], l->stride, l->n, l->dim), in[1], in[2], l->n, l->dim);
+    pool_free(&pool);
+}
+
+// Inputs dg, dmu, x (strided), bias, rate; outputs dx (strided), dbias, drate.
+static void softplus_backward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
+{
+    Pool pool = {0};
+    float *g = pool_floats(&pool, l->n * l->dim), *mu = pool_floats(&pool, l->n * l->dim);
+    kernels->softplus_forward(g, mu, in[2], l->stride, in[3], in[4], l->n, l->dim);
+    kernels->softplus_backward(out[0], out[1], out[2], in[0], in[1], g, mu, in[2], l->stride, in[3], in[4], l->n, l->dim);
+    pool_free(&pool);
+}
+
+static void softplus_backward_reference(double *const *out, const double *const *in, const Layer *l)
+{
+    Pool pool = {0};
+    double *x = take_columns(&pool, in[2], l->stride, l->n, l->dim), *dx = pool_doubles(&pool, l->n * l->dim);
+    reference_softplus_backward(dx, out[1], out[2], in[0], in[1], x, in[3], in[4], l->n, l->dim);
+    put_columns(out[0], l->stride, dx, l->n, l->dim);
+    pool_free(&pool);
+}
+
+static void test_softplus(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_ROW_SIZES; i++) {
+        size_t n = row_sizes[i][0], dim = row_sizes[i][1], stride = dim + PAD;
+        Layer layers[] = {
+            {.name = "softplus_forward", .fast = softplus_forward_fast, .reference = softplus_forward_reference, .tolerance = OUTPUT_TOLERANCE, .n_in = 3,
+             .in_counts = {n * stride, dim, dim}, .n_out = 2, .out_counts = {n * dim, n * dim}, .n = n, .dim = dim, .stride = stride},
+            {.name = "softplus_backward", .fast = softplus_backward_fast, .reference = softplus_backward_reference, .tolerance = GRADIENT_TOLERANCE, .n_in = 5,
+             .in_counts = {n * dim, n * dim, n * stride, dim, dim}, .n_out = 3, .out_counts = {n * stride, dim, dim}, .n = n, .dim = dim, .stride = stride},
+        };
+        check_layers(layers, 2);
+    }
+    // Far out, softplus is the number itself or nothing, and nothing overflows; NaN stays.
+    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
+        float x[5] = {-200.0f, -30.0f, 30.0f, 200.0f, NAN}, bias = 0.0f, rate = 0.0f, g[5], mu[5], dg[5] = {1, 1, 1, 1, 1}, dmu[5] = {1, 1, 1, 1, 1}, dx[5];
+        float dbias = 0.0f, drate = 0.0f;
+        (*kernels)->softplus_forward(g, mu, x, 1, &bias, &rate, 5, 1);
+        assert_true(g[0] == 0.0f && mu[0] == 1.0f && g[2] == 30.0f && g[3] == 200.0f && mu[3] == 0.0f && isnan(g[4]) && isnan(mu[4]));
+        assert_true(fabs((double)g[1] / exp(-30.0) - 1.0) < 1e-6);
+        (*kernels)->softplus_backward(dx, &dbias, &drate, dg, dmu, g, mu, x, 1, &bias, &rate, 4, 1);
+        assert_true(dx[0] == 0.0f && dx[3] == 1.0f && fabs((double)dx[2] - 1.0) < 1e-6 && isfinite(dbias) && isfinite(drate));
+    }
+}
+
+// Inputs x, bias.
+static void slot_decay_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
+{
+    kernels->slot_decay_forward(out[0], in[0], in[1], l->n, l->dim);
+}
+
+static void slot_decay_forward_reference(double *const *out, const double *const *in, const Layer *l)
+{
+    reference_slot_decay_forward(out[0], in[0], in[1], l->n, l->dim);
+}
+
+// Inputs dout, x, bias; outputs dx, dbias.
+static void slot_decay_backward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
+{
+    Pool pool = {0};
+    float *y = pool_floats(&pool, l->n * l->dim);
+    kernels->slot_decay_forward(y, in[1], in[2], l->n, l->dim);
+    kernels->slot_decay_backward(out[0], out[1], in[0], y, l->n, l->dim);
+    pool_free(&pool);
+}
+
+static void slot_decay_backward_reference(double *const *out, const double *const *in, const Layer *l)
+{
+    Pool pool = {0};
+    double *y = pool_doubles(&pool, l->n * l->dim), *dx = pool_doubles(&pool, l->n * l->dim);
+    reference_slot_decay_forward(y, in[1], in[2], l->n, l->dim);
+    reference_slot_decay_backward(dx, out[1], in[0], y, l->n, l->dim);
+    memcpy(out[0], dx, l->n * l->dim * sizeof *dx);
+    pool_free(&pool);
+}
+
+static void test_slot_decay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_ROW_SIZES; i++) {
+        size_t n = row_sizes[i][0], dim = row_sizes[i][1];
+        Layer layers[] = {
+            {.name = "slot_decay_forward", .fast = slot_decay_forward_fast, .reference = slot_decay_forward_reference, .tolerance = OUTPUT_TOLERANCE, .n_in = 2,
+             .in_counts = {n * dim, dim}, .n_out = 1, .out_counts = {n * dim}, .n = n, .dim = dim},
+            {.name = "slot_decay_backward", .fast = slot_decay_backward_fast, .reference = slot_decay_backward_reference, .tolerance = GRADIENT_TOLERANCE,
+             .n_in = 3, .in_counts = {n * dim, n * dim, dim}, .n_out = 2, .out_counts = {n * dim, dim}, .n = n, .dim = dim},
+        };
+        check_layers(layers, 2);
+    }
+}
+
 // ---- Sums and the optimizer ----
 
 static void add_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l) { kernels->add(out[0], in[0], l->n); }
@@ -464,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_tables), cmocka_unit_test(test_gemm),   cmocka_unit_test(test_linear), cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_gate),   cmocka_unit_test(test_swiglu), cmocka_unit_test(test_sigmoid), cmocka_unit_test(test_add),
         cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_adamw), cmocka_unit_test(test_ceilings), cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_softplus), cmocka_unit_test(test_slot_decay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

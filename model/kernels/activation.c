@@ -1,4 +1,7 @@
-// Gates and activations: the output gate rms(o) ⊙ w ⊙ gelu(z), SwiGLU, the sigmoid of write intensity and forget gate.
+// Gates and activations: the output gate rms(o) ⊙ w ⊙ gelu(z), SwiGLU, the sigmoid of write intensity and forget gate, and what some mixers have instead:
+// Mamba-2's step and decay of one number, gated linear attention's decay of each slot.
+#include <math.h>
+
 #include "model/kernels/functions.h"
 
 // gelu in the tanh form: z·(1 + tanh(u))/2 with u = √(2/π)·(z + 0.044715 z³), and its derivative.
@@ -119,6 +122,70 @@ void ISA_NAME(sigmoid_backward)(float *dx, size_t x_stride, float *dbias, const 
             vfloat s = v_load_n(out + t * count + j, rest);
             vfloat d = v_load_n(dout + t * count + j, rest) * s * (v_set(1.0f) - s);
             v_store_n(dx + t * x_stride + j, d, rest);
+            total += d;
+        }
+        v_store_n(dbias + j, total, rest);
+    }
+}
+
+// One element costs as much as a hundred multiply-adds, but there are few: one a head and token.
+#define SOFTPLUS_WORK (PARALLEL_WORK / 100)
+
+void ISA_NAME(softplus_forward)(float *g, float *mu, const float *x, size_t x_stride, const float *bias, const float *rate, size_t n, size_t count)
+{
+#pragma omp parallel for schedule(static) if (n * count > SOFTPLUS_WORK)
+    for (size_t t = 0; t < n; t++) {
+        for (size_t j = 0; j < count; j++) {
+            float a = x[t * x_stride + j] + bias[j];
+            float step = (a > 0.0f ? a : 0.0f) + log1pf(expf(-fabsf(a)));   // as it stands, log(1 + e^a) overflows
+            g[t * count + j] = step;
+            mu[t * count + j] = expf(-step * expf(rate[j]));
+        }
+    }
+}
+
+// With r = exp(rate): dg += −dmu mu r, drate = −dmu mu g r, and softplus has the slope sigmoid.
+void ISA_NAME(softplus_backward)(float *dx, float *dbias, float *drate, const float *dg, const float *dmu, const float *g, const float *mu, const float *x,
+                                 size_t x_stride, const float *bias, const float *rate, size_t n, size_t count)
+{
+#pragma omp parallel for schedule(static) if (n * count > SOFTPLUS_WORK)
+    for (size_t j = 0; j < count; j++) {
+        float r = expf(rate[j]);
+        double bias_sum = 0.0, rate_sum = 0.0;
+        for (size_t t = 0; t < n; t++) {
+            size_t at = t * count + j, at_x = t * x_stride + j;
+            float decay = -dmu[at] * mu[at] * r, slope = 1.0f / (1.0f + expf(-(x[at_x] + bias[j])));
+            dx[at_x] = (dg[at] + decay) * slope;
+            bias_sum += (double)dx[at_x];
+            rate_sum += (double)(decay * g[at]);
+        }
+        dbias[j] += (float)bias_sum;
+        drate[j] += (float)rate_sum;
+    }
+}
+
+void ISA_NAME(slot_decay_forward)(float *out, const float *x, const float *bias, size_t n, size_t count)
+{
+#pragma omp parallel for schedule(static) if (n * count > PARALLEL_WORK)
+    for (size_t t = 0; t < n; t++) {
+        for (size_t j = 0; j < count; j += VECTOR_FLOATS) {
+            vfloat s = v_sigmoid(v_load_n(x + t * count + j, count - j) + v_load_n(bias + j, count - j));
+            v_store_n(out + t * count + j, v_sqrt(v_sqrt(v_sqrt(v_sqrt(s)))), count - j);   // the 16th root
+        }
+    }
+}
+
+// d out / d x = out (1 − out^16) / 16
+void ISA_NAME(slot_decay_backward)(float *dx, float *dbias, const float *dout, const float *out, size_t n, size_t count)
+{
+#pragma omp parallel for schedule(static) if (n * count > PARALLEL_WORK)
+    for (size_t j = 0; j < count; j += VECTOR_FLOATS) {
+        size_t rest = count - j;
+        vfloat total = v_load_n(dbias + j, rest), one = v_set(1.0f), share = v_set(1.0f / 16.0f);
+        for (size_t t = 0; t < n; t++) {
+            vfloat y = v_load_n(out + t * count + j, rest), y2 = y * y, y4 = y2 * y2, y8 = y4 * y4;
+            vfloat d = v_load_n(dout + t * count + j, rest) * share * y * (one - y8 * y8);
+            v_store_n(dx + t * count + j, d, rest);
             total += d;
         }
         v_store_n(dbias + j, total, rest);

@@ -35,6 +35,12 @@ void ISA_NAME(swiglu_backward)(float *dh, const float *dout, const float *h, siz
 void ISA_NAME(sigmoid_forward)(float *out, const float *x, size_t x_stride, const float *bias, size_t n, size_t count);
 void ISA_NAME(sigmoid_backward)(float *dx, size_t x_stride, float *dbias, const float *dout, const float *out, size_t n, size_t count);
 
+void ISA_NAME(softplus_forward)(float *g, float *mu, const float *x, size_t x_stride, const float *bias, const float *rate, size_t n, size_t count);
+void ISA_NAME(softplus_backward)(float *dx, float *dbias, float *drate, const float *dg, const float *dmu, const float *g, const float *mu, const float *x,
+                                 size_t x_stride, const float *bias, const float *rate, size_t n, size_t count);
+void ISA_NAME(slot_decay_forward)(float *out, const float *x, const float *bias, size_t n, size_t count);
+void ISA_NAME(slot_decay_backward)(float *dx, float *dbias, const float *dout, const float *out, size_t n, size_t count);
+
 void ISA_NAME(embedding_forward)(float *out, const float *table, const int32_t *ids, size_t n, size_t dim);
 void ISA_NAME(embedding_backward)(float *dtable, const float *dout, const int32_t *ids, size_t n, size_t dim);
 void ISA_NAME(cross_entropy)(float *losses, float *logits, const int32_t *targets, float scale, size_t n, size_t vocab);

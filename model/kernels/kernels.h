@@ -77,6 +77,17 @@ typedef struct Kernels {
     // dx (row stride x_stride) set, dbias accumulates
     void (*sigmoid_backward)(float *dx, size_t x_stride, float *dbias, const float *dout, const float *out, size_t n, size_t count);
 
+    // g [n, count] = softplus(x + bias [count]), mu [n, count] = exp(−g·exp(rate [count])); x at row stride x_stride
+    void (*softplus_forward)(float *g, float *mu, const float *x, size_t x_stride, const float *bias, const float *rate, size_t n, size_t count);
+    // dx (row stride x_stride, as x) set, dbias and drate accumulate
+    void (*softplus_backward)(float *dx, float *dbias, float *drate, const float *dg, const float *dmu, const float *g, const float *mu, const float *x, size_t x_stride,
+                              const float *bias, const float *rate, size_t n, size_t count);
+
+    // out [n, count] = sigmoid(x + bias [count])^(1/16); out may be x
+    void (*slot_decay_forward)(float *out, const float *x, const float *bias, size_t n, size_t count);
+    // dx [n, count] set (may be dout), dbias accumulates
+    void (*slot_decay_backward)(float *dx, float *dbias, const float *dout, const float *out, size_t n, size_t count);
+
     // out [n, dim] = table [V, dim] rows of ids
     void (*embedding_forward)(float *out, const float *table, const int32_t *ids, size_t n, size_t dim);
     void (*embedding_backward)(float *dtable, const float *dout, const int32_t *ids, size_t n, size_t dim);

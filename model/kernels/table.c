@@ -30,6 +30,10 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .swiglu_backward = ISA_NAME(swiglu_backward), \
         .sigmoid_forward = ISA_NAME(sigmoid_forward), \
         .sigmoid_backward = ISA_NAME(sigmoid_backward), \
+        .softplus_forward = ISA_NAME(softplus_forward), \
+        .softplus_backward = ISA_NAME(softplus_backward), \
+        .slot_decay_forward = ISA_NAME(slot_decay_forward), \
+        .slot_decay_backward = ISA_NAME(slot_decay_backward), \
         .embedding_forward = ISA_NAME(embedding_forward), \
         .embedding_backward = ISA_NAME(embedding_backward), \
         .cross_entropy = ISA_NAME(cross_entropy), \

@@ -218,6 +218,43 @@ void reference_sigmoid_backward(double *dx, double *dbias, const double *dout, c
     }
 }
 
+void reference_softplus_forward(double *g, double *mu, const double *x, const double *bias, const double *rate, size_t n, size_t count)
+{
+    for (size_t i = 0; i < n * count; i++) {
+        double a = x[i] + bias[i % count];
+        g[i] = fmax(a, 0.0) + log1p(exp(-fabs(a)));
+        mu[i] = exp(-g[i] * exp(rate[i % count]));
+    }
+}
+
+void reference_softplus_backward(double *dx, double *dbias, double *drate, const double *dg, const double *dmu, const double *x, const double *bias,
+                                 const double *rate, size_t n, size_t count)
+{
+    for (size_t i = 0; i < n * count; i++) {
+        double a = x[i] + bias[i % count], r = exp(rate[i % count]), g = fmax(a, 0.0) + log1p(exp(-fabs(a))), mu = exp(-g * r);
+        double d = (dg[i] - dmu[i] * mu * r) * sigmoid(a);
+        dx[i] += d;
+        dbias[i % count] += d;
+        drate[i % count] -= dmu[i] * mu * g * r;
+    }
+}
+
+void reference_slot_decay_forward(double *out, const double *x, const double *bias, size_t n, size_t count)
+{
+    for (size_t i = 0; i < n * count; i++) {
+        out[i] = pow(sigmoid(x[i] + bias[i % count]), 1.0 / 16.0);
+    }
+}
+
+void reference_slot_decay_backward(double *dx, double *dbias, const double *dout, const double *out, size_t n, size_t count)
+{
+    for (size_t i = 0; i < n * count; i++) {
+        double d = dout[i] * out[i] * (1.0 - pow(out[i], 16.0)) / 16.0;
+        dx[i] += d;
+        dbias[i % count] += d;
+    }
+}
+
 void reference_embedding_forward(double *out, const double *table, const int32_t *ids, size_t n, size_t dim)
 {
     for (size_t t = 0; t < n; t++) {

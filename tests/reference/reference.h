@@ -67,6 +67,15 @@ void reference_swiglu_backward(double *da, double *db, const double *dout, const
 void reference_sigmoid_forward(double *out, const double *x, const double *bias, size_t n, size_t count);
 void reference_sigmoid_backward(double *dx, double *dbias, const double *dout, const double *out, size_t n, size_t count);
 
+// g [n, count] = softplus(x + bias [count]), mu [n, count] = exp(−g exp(rate [count]))
+void reference_softplus_forward(double *g, double *mu, const double *x, const double *bias, const double *rate, size_t n, size_t count);
+void reference_softplus_backward(double *dx, double *dbias, double *drate, const double *dg, const double *dmu, const double *x, const double *bias,
+                                 const double *rate, size_t n, size_t count);
+
+// out [n, count] = sigmoid(x + bias [count])^(1/16)
+void reference_slot_decay_forward(double *out, const double *x, const double *bias, size_t n, size_t count);
+void reference_slot_decay_backward(double *dx, double *dbias, const double *dout, const double *out, size_t n, size_t count);
+
 // out [n, dim] = rows of table [V, dim]
 void reference_embedding_forward(double *out, const double *table, const int32_t *ids, size_t n, size_t dim);
 void reference_embedding_backward(double *dtable, const double *dout, const int32_t *ids, size_t n, size_t dim);
