@@ -115,7 +115,7 @@ static int bench_shape(Bench *bench, const char *name, size_t out, size_t in, bo
 
 static int bench_gemm(Bench *bench, Error *error)
 {
-    BlockShape shape = block_shape(&bench->config);
+    BlockShape shape = block_shape(&bench->config, bench->kernels->mixers, 0);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         if (bench_shape(bench, "projections", shape.projection, shape.width, bf16 == 1, error) != 0 ||
             bench_shape(bench, "output", shape.width, shape.value, bf16 == 1, error) != 0 ||

@@ -193,22 +193,11 @@ int checkpoint_save(const CheckpointSource *source, const char *out, int64_t ste
 
 // ---- loading ----
 
-// A checkpoint's configuration must spell out every key: a default here could change the model's meaning later.
+// A checkpoint's configuration must spell out every key without a usual value: a default here could change the model's meaning later.
 static int check_keys(const cJSON *json, Error *error)
 {
-    ModelConfig any;
-    if (config_preset(&any, "nano", error)) {
-        return -1;
-    }
-    cJSON *keys = config_to_json(&any);
-    int status = keys != NULL ? 0 : error_set(error, "out of memory");
-    for (const cJSON *key = keys != NULL ? keys->child : NULL; key != NULL && status == 0; key = key->next) {
-        if (cJSON_GetObjectItemCaseSensitive(json, key->string) == NULL) {
-            status = error_set(error, "\"%s\" is missing", key->string);
-        }
-    }
-    cJSON_Delete(keys);
-    return status;
+    const char *missing = config_missing_key(json);
+    return missing == NULL ? 0 : error_set(error, "\"%s\" is missing", missing);
 }
 
 static int load_config(ModelConfig *config, const char *folder, Error *error)

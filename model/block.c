@@ -1,22 +1,50 @@
 #include "model/block.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-BlockShape block_shape(const ModelConfig *config)
+// Width of the layer before alpha (mixers.md; Yang et al. 2023).
+#define DECAY_RANK 16
+
+static LatticeForm lattice_form(const ModelConfig *config)
 {
+    bool encode = strcmp(config->objective, "encode") == 0, similarity = strcmp(config->objective, "similarity") == 0;
+    return (LatticeForm){
+        .objective = encode ? LATTICE_ENCODE : similarity ? LATTICE_SIMILARITY : LATTICE_DECODE,
+        .gated = strcmp(config->chunk_form, "gated") == 0,
+        .chunk_norm = strcmp(config->chunk_norm, "chunk") == 0,
+        .no_projection = config->no_projection,
+        .no_normalisation = config->no_normalisation,
+        .l1 = (float)config->l1,
+    };
+}
+
+BlockShape block_shape(const ModelConfig *config, const Mixer *const *mixers, size_t layer)
+{
+    LayerMixer chosen = config_layer_mixer(config, mixers, layer);
+    MixerNeeds needs = chosen.mixer->needs;
+    needs.forget = needs.forget || (needs.may_forget && config->forget_gate);
     size_t heads = (size_t)config->n_head, query = heads * (size_t)config->n_slot, value = heads * (size_t)config->d_head;
-    return (BlockShape){
+    BlockShape shape = {
+        .mixer = chosen.mixer,
+        .needs = needs,
+        .form = lattice_form(config),
+        .chunk = (size_t)config->chunk,
+        .window = chosen.window,
         .width = (size_t)config->d_model,
         .query = query,
         .value = value,
         .channels = 2 * query + value,
-        .projection = 2 * query + 2 * value + heads * (config->forget_gate ? 2 : 1),
         .heads = heads,
         .hidden = (size_t)config->mlp_hidden,
-        .forget_gate = config->forget_gate,
+        .conv = needs.bare ? 0 : 2 * query + value,
+        .gate = needs.gate ? heads : 0,
+        .forget = needs.forget ? heads : 0,
+        .decay = needs.slot_decay ? query : 0,
+        .rank = needs.slot_decay ? DECAY_RANK : 0,
     };
+    shape.projection = shape.channels + (needs.bare ? 0 : value) + shape.gate + (needs.shared_gate ? 0 : shape.forget);
+    return shape;
 }
 
 static size_t offset_of(const TensorTable *table, size_t layer, const char *part)
@@ -24,33 +52,34 @@ static size_t offset_of(const TensorTable *table, size_t layer, const char *part
     char name[sizeof table->items->name];
     snprintf(name, sizeof name, "layers.%zu.%s", layer, part);
     const Tensor *tensor = tensor_find(table, name);
-    assert(tensor != NULL);
-    return tensor->offset;
+    return tensor != NULL ? tensor->offset : 0;
 }
 
-BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const ModelConfig *config, size_t layer)
+BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const BlockShape *shape, size_t layer)
 {
-    BlockOffsets at = {
+    return (BlockOffsets){
+        .shape = *shape,
         .norm = offset_of(params, layer, "norm.weight"),
         .projection = offset_of(params, layer, "mixer.q.weight"),
         .conv_weight = offset_of(params, layer, "mixer.q_conv.weight"),
         .conv_bias = offset_of(params, layer, "mixer.q_conv.bias"),
         .g_bias = offset_of(params, layer, "mixer.g.bias"),
+        .mu_bias = offset_of(params, layer, "mixer.mu.bias"),
+        .rate = offset_of(params, layer, "mixer.A"),
         .state0 = offset_of(params, layer, "mixer.state0"),
+        .ln_weight = offset_of(params, layer, "mixer.ln.weight"),
+        .ln_bias = offset_of(params, layer, "mixer.ln.bias"),
         .out_norm = offset_of(params, layer, "mixer.out_norm.weight"),
         .o = offset_of(params, layer, "mixer.o.weight"),
+        .mlp_norm = offset_of(params, layer, "mlp_norm.weight"),
+        .w13 = offset_of(params, layer, "mlp.w1.weight"),
+        .w2 = offset_of(params, layer, "mlp.w2.weight"),
+        .decay_down = offset_of(params, layer, "mixer.alpha_down.weight"),
+        .decay_up = offset_of(params, layer, "mixer.alpha_up.weight"),
+        .decay_bias = offset_of(params, layer, "mixer.alpha_up.bias"),
         .tail = offset_of(state, layer, "mixer.conv_tail"),
         .memory = offset_of(state, layer, "mixer.state"),
     };
-    if (config->forget_gate) {
-        at.mu_bias = offset_of(params, layer, "mixer.mu.bias");
-    }
-    if (config->mlp_hidden > 0) {
-        at.mlp_norm = offset_of(params, layer, "mlp_norm.weight");
-        at.w13 = offset_of(params, layer, "mlp.w1.weight");
-        at.w2 = offset_of(params, layer, "mlp.w2.weight");
-    }
-    return at;
 }
 
 LinearKernels linear_kernels(const Kernels *kernels, bool bf16)
@@ -80,43 +109,80 @@ static MixerShape mixer_shape(const BlockContext *c)
     return (MixerShape){c->batch, c->length, (size_t)c->config->n_head, (size_t)c->config->n_slot, (size_t)c->config->d_head, c->position};
 }
 
-static MixerTensors mixer_tensors(const BlockSaved *saved, const BlockOffsets *at, const BlockContext *c, const BlockShape *shape)
+// In a bare block the mixer reads the projections themselves.
+static MixerTensors mixer_tensors(const BlockSaved *saved, const BlockOffsets *at, const BlockContext *c)
 {
+    const BlockShape *shape = &at->shape;
+    MixerNeeds needs = shape->needs;
+    const float *qkv = needs.bare ? saved->projection : saved->qkv;
     return (MixerTensors){
-        .q = saved->qkv,
-        .k = saved->qkv + shape->query,
-        .v = saved->qkv + 2 * shape->query,
-        .qkv_stride = shape->channels,
-        .g = saved->g,
-        .mu = shape->forget_gate ? saved->mu : NULL,
-        .state0 = c->params + at->state0,
+        .q = qkv,
+        .k = qkv + shape->query,
+        .v = qkv + 2 * shape->query,
+        .qkv_stride = needs.bare ? shape->projection : shape->channels,
+        .g = needs.gate ? saved->g : NULL,
+        .mu = needs.forget ? saved->mu : NULL,
+        .state0 = needs.start ? c->params + at->state0 : NULL,
+        .alpha = needs.slot_decay ? saved->alpha : NULL,
+        .alpha_stride = shape->decay,
+        .ln_weight = needs.norm ? c->params + at->ln_weight : NULL,
+        .ln_bias = needs.norm ? c->params + at->ln_bias : NULL,
+        .chunk = needs.chunk ? shape->chunk : 1,
+        .window = shape->window,
+        .form = shape->form,
     };
 }
 
 // Columns of a row of projections behind the convolution's: z, then g, then mu.
 static size_t gate_column(const BlockShape *shape) { return shape->channels + shape->value; }
 
-static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
-                               const BlockContext *c, const BlockShape *shape)
+// From the projections, and for alpha from scratch->normed: what the mixer reads beside q, k and v.
+static void gates_forward(const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *c)
 {
     const Kernels *k = c->kernels;
-    size_t n = c->batch * c->length, gates = gate_column(shape);
+    const BlockShape *shape = &at->shape;
+    size_t n = c->batch * c->length, stride = shape->projection, heads = shape->heads;
+    const float *gates = saved->projection + gate_column(shape);
+    if (shape->needs.shared_gate) {
+        k->softplus_forward(saved->g, saved->mu, gates, stride, c->params + at->g_bias, c->params + at->rate, n, heads);
+    } else if (shape->needs.gate) {
+        k->sigmoid_forward(saved->g, gates, stride, c->params + at->g_bias, n, heads);
+    }
+    if (shape->needs.forget && !shape->needs.shared_gate) {
+        k->sigmoid_forward(saved->mu, gates + shape->gate, stride, c->params + at->mu_bias, n, heads);
+    }
+    if (shape->needs.slot_decay) {
+        c->linear.forward(saved->low, scratch->normed, c->params + at->decay_down, n, shape->width, shape->rank);
+        c->linear.forward(saved->alpha, saved->low, c->params + at->decay_up, n, shape->rank, shape->decay);
+        k->slot_decay_forward(saved->alpha, saved->alpha, c->params + at->decay_bias, n, shape->decay);
+    }
+}
+
+static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
+                               const BlockContext *c)
+{
+    const Kernels *k = c->kernels;
+    const BlockShape *shape = &at->shape;
+    size_t n = c->batch * c->length;
     float eps = (float)c->config->norm_eps;
-    ConvShape conv = conv_shape(c, shape);
     MixerShape mixer = mixer_shape(c);
-    MixerTensors in = mixer_tensors(saved, at, c, shape);
+    MixerTensors in = mixer_tensors(saved, at, c);
+    const float *gated = saved->o;
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, shape->width);
     c->linear.forward(saved->projection, scratch->normed, c->params + at->projection, n, shape->width, shape->projection);
-    k->conv_forward(saved->qkv, states == NULL ? NULL : states + at->tail, state_stride, saved->projection, c->params + at->conv_weight,
-                    c->params + at->conv_bias, &conv);
-    k->sigmoid_forward(saved->g, saved->projection + gates, shape->projection, c->params + at->g_bias, n, shape->heads);
-    if (shape->forget_gate) {
-        k->sigmoid_forward(saved->mu, saved->projection + gates + shape->heads, shape->projection, c->params + at->mu_bias, n, shape->heads);
+    if (!shape->needs.bare) {
+        ConvShape conv = conv_shape(c, shape);
+        k->conv_forward(saved->qkv, states == NULL ? NULL : states + at->tail, state_stride, saved->projection, c->params + at->conv_weight,
+                        c->params + at->conv_bias, &conv);
     }
-    c->mixer->forward(saved->o, saved->mixer, scratch->mixer, states == NULL ? NULL : states + at->memory, state_stride, &in, &mixer);
-    k->gate_forward(scratch->inner, saved->o, saved->projection + shape->channels, shape->projection, c->params + at->out_norm, eps, n, shape->heads,
-                    (size_t)c->config->d_head);
-    c->linear.forward(saved->x_mid, scratch->inner, c->params + at->o, n, shape->value, shape->width);
+    gates_forward(saved, scratch, at, c);
+    shape->mixer->forward(saved->o, saved->mixer, scratch->mixer, states == NULL ? NULL : states + at->memory, state_stride, &in, &mixer);
+    if (!shape->needs.bare) {
+        k->gate_forward(scratch->inner, saved->o, saved->projection + shape->channels, shape->projection, c->params + at->out_norm, eps, n, shape->heads,
+                        (size_t)c->config->d_head);
+        gated = scratch->inner;
+    }
+    c->linear.forward(saved->x_mid, gated, c->params + at->o, n, shape->value, shape->width);
     k->add(saved->x_mid, saved->x, n * shape->width);
 }
 
@@ -124,23 +190,23 @@ void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *sc
                    const BlockContext *c)
 {
     const Kernels *k = c->kernels;
-    BlockShape shape = block_shape(c->config);
+    const BlockShape *shape = &at->shape;
     size_t n = c->batch * c->length;
-    mixer_half_forward(saved, scratch, states, state_stride, at, c, &shape);
-    if (shape.hidden == 0) {
+    mixer_half_forward(saved, scratch, states, state_stride, at, c);
+    if (shape->hidden == 0) {
         if (x_out != NULL) {
-            memcpy(x_out, saved->x_mid, n * shape.width * sizeof(float));
+            memcpy(x_out, saved->x_mid, n * shape->width * sizeof(float));
         }
         return;
     }
-    k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, (float)c->config->norm_eps, n, shape.width);
-    c->linear.forward(saved->h13, scratch->normed, c->params + at->w13, n, shape.width, 2 * shape.hidden);
+    k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, (float)c->config->norm_eps, n, shape->width);
+    c->linear.forward(saved->h13, scratch->normed, c->params + at->w13, n, shape->width, 2 * shape->hidden);
     if (x_out == NULL) {
         return;
     }
-    k->swiglu_forward(scratch->inner, saved->h13, n, shape.hidden);
-    c->linear.forward(x_out, scratch->inner, c->params + at->w2, n, shape.hidden, shape.width);
-    k->add(x_out, saved->x_mid, n * shape.width);
+    k->swiglu_forward(scratch->inner, saved->h13, n, shape->hidden);
+    c->linear.forward(x_out, scratch->inner, c->params + at->w2, n, shape->hidden, shape->width);
+    k->add(x_out, saved->x_mid, n * shape->width);
 }
 
 static void mlp_half_backward(float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *c,
@@ -159,44 +225,97 @@ static void mlp_half_backward(float *dx, float *dparams, const BlockSaved *saved
     k->rmsnorm_backward(dx, dparams + at->mlp_norm, scratch->dnormed, saved->x_mid, c->params + at->mlp_norm, eps, n, width);
 }
 
+// From dx, the gradient of the mixer's half: scratch->do_ into the mixer's output, and the columns of z in scratch->dprojection.
+static void output_backward(const float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at,
+                            const BlockContext *c)
+{
+    const Kernels *k = c->kernels;
+    const BlockShape *shape = &at->shape;
+    size_t n = c->batch * c->length, d_head = (size_t)c->config->d_head;
+    if (shape->needs.bare) {
+        c->linear.backward_weight(dparams + at->o, dx, saved->o, n, shape->value, shape->width);
+        c->linear.backward_input(scratch->do_, dx, c->params + at->o, n, shape->value, shape->width, false);
+        return;
+    }
+    float eps = (float)c->config->norm_eps;
+    const float *z = saved->projection + shape->channels;
+    k->gate_forward(scratch->inner, saved->o, z, shape->projection, c->params + at->out_norm, eps, n, shape->heads, d_head);
+    c->linear.backward_weight(dparams + at->o, dx, scratch->inner, n, shape->value, shape->width);
+    c->linear.backward_input(scratch->dinner, dx, c->params + at->o, n, shape->value, shape->width, false);
+    k->gate_backward(scratch->do_, scratch->dprojection + shape->channels, dparams + at->out_norm, scratch->dinner, saved->o, z, shape->projection,
+                     c->params + at->out_norm, eps, n, shape->heads, d_head);
+}
+
+// From scratch->do_ to the gradients of everything that the mixer reads.
+static void mixer_backward(float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *c)
+{
+    const BlockShape *shape = &at->shape;
+    MixerNeeds needs = shape->needs;
+    MixerShape mixer = mixer_shape(c);
+    MixerTensors in = mixer_tensors(saved, at, c);
+    float *dqkv = needs.bare ? scratch->dprojection : scratch->dqkv;
+    MixerGradients grad = {
+        .q = dqkv,
+        .k = dqkv + shape->query,
+        .v = dqkv + 2 * shape->query,
+        .g = needs.gate ? scratch->dg : NULL,
+        .mu = needs.forget ? scratch->dmu : NULL,
+        .state0 = needs.start ? dparams + at->state0 : NULL,
+        .alpha = needs.slot_decay ? scratch->dalpha : NULL,
+        .ln_weight = needs.norm ? dparams + at->ln_weight : NULL,
+        .ln_bias = needs.norm ? dparams + at->ln_bias : NULL,
+    };
+    shape->mixer->backward(&grad, scratch->do_, NULL, 0, saved->mixer, scratch->mixer, &in, &mixer);
+}
+
+// The rest of gates_forward's backward needs the block's normed input: it stands at the end of block_backward.
+static void gates_backward(float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *c)
+{
+    const Kernels *k = c->kernels;
+    const BlockShape *shape = &at->shape;
+    size_t n = c->batch * c->length, stride = shape->projection, heads = shape->heads, gates = gate_column(shape);
+    float *dgates = scratch->dprojection + gates;
+    if (shape->needs.shared_gate) {
+        k->softplus_backward(dgates, dparams + at->g_bias, dparams + at->rate, scratch->dg, scratch->dmu, saved->g, saved->mu, saved->projection + gates,
+                             stride, c->params + at->g_bias, c->params + at->rate, n, heads);
+    } else if (shape->needs.gate) {
+        k->sigmoid_backward(dgates, stride, dparams + at->g_bias, scratch->dg, saved->g, n, heads);
+    }
+    if (shape->needs.forget && !shape->needs.shared_gate) {
+        k->sigmoid_backward(dgates + shape->gate, stride, dparams + at->mu_bias, scratch->dmu, saved->mu, n, heads);
+    }
+    if (shape->needs.slot_decay) {
+        k->slot_decay_backward(scratch->dalpha, dparams + at->decay_bias, scratch->dalpha, saved->alpha, n, shape->decay);
+        c->linear.backward_weight(dparams + at->decay_up, scratch->dalpha, saved->low, n, shape->rank, shape->decay);
+        c->linear.backward_input(scratch->dlow, scratch->dalpha, c->params + at->decay_up, n, shape->rank, shape->decay, false);
+    }
+}
+
 void block_backward(float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *c)
 {
     const Kernels *k = c->kernels;
-    BlockShape shape = block_shape(c->config);
-    size_t n = c->batch * c->length, gates = gate_column(&shape), d_head = (size_t)c->config->d_head;
+    const BlockShape *shape = &at->shape;
+    size_t n = c->batch * c->length, width = shape->width;
     float eps = (float)c->config->norm_eps;
-    ConvShape conv = conv_shape(c, &shape);
-    MixerShape mixer = mixer_shape(c);
-    MixerTensors in = mixer_tensors(saved, at, c, &shape);
-    if (shape.hidden > 0) {
-        mlp_half_backward(dx, dparams, saved, scratch, at, c, &shape);
+    if (shape->hidden > 0) {
+        mlp_half_backward(dx, dparams, saved, scratch, at, c, shape);
     }
-    const float *z = saved->projection + shape.channels;
-    float *dz = scratch->dprojection + shape.channels;
-    k->gate_forward(scratch->inner, saved->o, z, shape.projection, c->params + at->out_norm, eps, n, shape.heads, d_head);
-    c->linear.backward_weight(dparams + at->o, dx, scratch->inner, n, shape.value, shape.width);
-    c->linear.backward_input(scratch->dinner, dx, c->params + at->o, n, shape.value, shape.width, false);
-    k->gate_backward(scratch->do_, dz, dparams + at->out_norm, scratch->dinner, saved->o, z, shape.projection, c->params + at->out_norm, eps, n, shape.heads,
-                     d_head);
-
-    MixerGradients grad = {
-        .q = scratch->dqkv,
-        .k = scratch->dqkv + shape.query,
-        .v = scratch->dqkv + 2 * shape.query,
-        .g = scratch->dg,
-        .mu = shape.forget_gate ? scratch->dmu : NULL,
-        .state0 = dparams + at->state0,
-    };
-    c->mixer->backward(&grad, scratch->do_, NULL, 0, saved->mixer, scratch->mixer, &in, &mixer);
-    k->sigmoid_backward(scratch->dprojection + gates, shape.projection, dparams + at->g_bias, scratch->dg, saved->g, n, shape.heads);
-    if (shape.forget_gate) {
-        k->sigmoid_backward(scratch->dprojection + gates + shape.heads, shape.projection, dparams + at->mu_bias, scratch->dmu, saved->mu, n, shape.heads);
+    output_backward(dx, dparams, saved, scratch, at, c);
+    mixer_backward(dparams, saved, scratch, at, c);
+    gates_backward(dparams, saved, scratch, at, c);
+    if (!shape->needs.bare) {
+        ConvShape conv = conv_shape(c, shape);
+        k->conv_backward(scratch->dprojection, dparams + at->conv_weight, dparams + at->conv_bias, scratch->dpre, scratch->dqkv, saved->projection,
+                         c->params + at->conv_weight, c->params + at->conv_bias, &conv);
     }
-    k->conv_backward(scratch->dprojection, dparams + at->conv_weight, dparams + at->conv_bias, scratch->dpre, scratch->dqkv, saved->projection,
-                     c->params + at->conv_weight, c->params + at->conv_bias, &conv);
-
-    k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, shape.width);
-    c->linear.backward_weight(dparams + at->projection, scratch->dprojection, scratch->normed, n, shape.width, shape.projection);
-    c->linear.backward_input(scratch->dnormed, scratch->dprojection, c->params + at->projection, n, shape.width, shape.projection, false);
-    k->rmsnorm_backward(dx, dparams + at->norm, scratch->dnormed, saved->x, c->params + at->norm, eps, n, shape.width);
+    k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, width);
+    c->linear.backward_weight(dparams + at->projection, scratch->dprojection, scratch->normed, n, width, shape->projection);
+    if (shape->needs.slot_decay) {
+        c->linear.backward_weight(dparams + at->decay_down, scratch->dlow, scratch->normed, n, width, shape->rank);
+    }
+    c->linear.backward_input(scratch->dnormed, scratch->dprojection, c->params + at->projection, n, width, shape->projection, false);
+    if (shape->needs.slot_decay) {
+        c->linear.backward_input(scratch->dnormed, scratch->dlow, c->params + at->decay_down, n, width, shape->rank, true);
+    }
+    k->rmsnorm_backward(dx, dparams + at->norm, scratch->dnormed, saved->x, c->params + at->norm, eps, n, width);
 }

@@ -10,42 +10,52 @@
 #include "model/mixers/mixer.h"
 #include "model/params.h"
 
-// Sizes that follow from a configuration.
+// What follows from a configuration for one layer. Columns that a layer does not have count 0.
 typedef struct BlockShape {
+    const Mixer *mixer;
+    MixerNeeds needs;    // forget says whether mu is read in this configuration
+    LatticeForm form;
+    size_t chunk, window;
     size_t width;        // D
     size_t query;        // H·m: columns of q, and of k
-    size_t value;        // H·d: columns of v, z and o
+    size_t value;        // H·d: columns of v and o, and of z
     size_t channels;     // columns of q, k and v together
-    size_t projection;   // columns of q, k, v, z, g and, with a forget gate, mu
+    size_t projection;   // columns of q, k, v, and where the mixer has them z, g and mu
     size_t heads, hidden;
-    bool forget_gate;
+    size_t conv;         // columns after the convolution: channels, or 0 in a bare block
+    size_t gate, forget; // columns of g and of mu: H
+    size_t decay, rank;  // columns of alpha, H·m, and of the narrow layer before it
 } BlockShape;
 
-BlockShape block_shape(const ModelConfig *config);
+// `mixers`: a table of mixers (kernels.h). The configuration must be valid.
+BlockShape block_shape(const ModelConfig *config, const Mixer *const *mixers, size_t layer);
 
-// Where a layer's parameters begin in the arena, and its state in a sequence's state. Matrices that stand together are used as one:
-// projection [projection, D], w13 [2F, D], conv_weight [channels, taps], conv_bias [channels].
+// Where a layer's parameters begin in the arena, and its state in a sequence's state; 0 for those that it has not. Matrices that stand together are
+// used as one: projection [projection, D], w13 [2F, D], conv_weight [channels, taps], conv_bias [channels].
 typedef struct BlockOffsets {
-    size_t norm, projection, conv_weight, conv_bias, g_bias, mu_bias, state0, out_norm, o, mlp_norm, w13, w2;
+    BlockShape shape;
+    size_t norm, projection, conv_weight, conv_bias, g_bias, mu_bias, rate, state0, ln_weight, ln_bias, out_norm, o, mlp_norm, w13, w2;
+    size_t decay_down, decay_up, decay_bias;
     size_t tail, memory;
 } BlockOffsets;
 
-BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const ModelConfig *config, size_t layer);
+BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const BlockShape *shape, size_t layer);
 
 // What the forward leaves for the backward; N = B·T rows. x [N, D] is the block's input.
 typedef struct BlockSaved {
     float *x;
     float *projection;   // [N, projection]
-    float *qkv;          // [N, channels] after convolution, SiLU and norm
-    float *g, *mu;       // [N, H]
+    float *qkv;          // [N, conv] after convolution, SiLU and norm
+    float *g, *mu;       // [N, gate], [N, forget]
+    float *low, *alpha;  // [N, rank], [N, decay]
     float *o;            // [N, H·d]
     float *mixer;        // what the mixer keeps; NULL in inference
     float *x_mid;        // [N, D] after the mixer's half
     float *h13;          // [N, 2F]
 } BlockSaved;
 
-// Memory that the layers share. The d… are for the backward only. What is never alive at once may be the same memory: normed, dnormed and dqkv;
-// inner, dinner and mixer; dpre and all of these three with do_ (workspace.c plans it).
+// Memory that the layers share, as wide as the widest. The d… are for the backward only. What is never alive at once may be the same memory: normed,
+// dnormed and dqkv; inner, dinner and mixer; dpre and all of these three with do_ (workspace.c plans it).
 typedef struct BlockScratch {
     float *normed;       // [N, D]
     float *inner;        // [N, max(H·d, F)]
@@ -54,8 +64,9 @@ typedef struct BlockScratch {
     float *dinner;       // [N, max(H·d, F)]
     float *do_;          // [N, H·d]
     float *dprojection;  // [N, projection]
-    float *dqkv, *dpre;  // [N, channels]
-    float *dg, *dmu;     // [N, H]
+    float *dqkv, *dpre;  // [N, conv]
+    float *dg, *dmu;     // [N, gate], [N, forget]
+    float *dlow, *dalpha;   // [N, rank], [N, decay]
 } BlockScratch;
 
 // The three products of a linear layer, in the precision of the run (kernels.h).
@@ -72,7 +83,6 @@ typedef struct BlockContext {
     const ModelConfig *config;
     const Kernels *kernels;
     LinearKernels linear;
-    const Mixer *mixer;
     const float *params;       // the arena
     size_t batch, length, position;
 } BlockContext;

@@ -5,8 +5,12 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/kernels/kernels.h"
+#include "model/mixers/mixer.h"
 
-// One row a key: JSON, flags and checks all come from here. Sizes have bounds, strings a list of choices.
+#define MAX_WINDOW (1 << 24)
+
+// One row a key: JSON, flags and checks all come from here. Sizes have bounds, strings a list of choices; the mixer's are the rows of mixers.c.
 typedef struct ConfigKey {
     const char *name, *flag;
     ArgKind kind;
@@ -15,31 +19,37 @@ typedef struct ConfigKey {
     const char *const *choices;
     const char *value;
     const char *help;
+    bool usual;   // 0 is its usual value, and not written
 } ConfigKey;
 
-static const char *const mixers[] = {"lattice", NULL};
 static const char *const objectives[] = {"decode", "encode", "similarity", NULL};
 static const char *const chunk_forms[] = {"frozen", "gated", NULL};
 static const char *const chunk_norms[] = {"token", "chunk", NULL};
 
 #define AT(field) offsetof(ModelConfig, field)
 static const ConfigKey config_keys[] = {
-    {"vocab_size", "vocab-size", ARG_SIZE, AT(vocab_size), 2, 1 << 24, NULL, "N", "ids in the vocabulary"},
-    {"d_model", "d-model", ARG_SIZE, AT(d_model), 1, 65536, NULL, "N", "width of the residual stream"},
-    {"n_layer", "n-layer", ARG_SIZE, AT(n_layer), 1, 1024, NULL, "N", "blocks"},
-    {"n_head", "n-head", ARG_SIZE, AT(n_head), 1, 1024, NULL, "N", "heads (memories) in a mixer"},
-    {"d_head", "d-head", ARG_SIZE, AT(d_head), 1, 1024, NULL, "N", "numbers in a slot; d-model / n-head when one of those is given"},
-    {"n_slot", "n-slot", ARG_SIZE, AT(n_slot), 1, 1024, NULL, "N", "slots in a head's memory; d-head when that is derived"},
-    {"conv_width", "conv-width", ARG_SIZE, AT(conv_width), 1, 16, NULL, "N", "taps of the causal convolutions"},
-    {"mlp_hidden", "mlp-hidden", ARG_SIZE, AT(mlp_hidden), 0, 1 << 20, NULL, "N", "hidden width of the MLP, 0 for none"},
-    {"norm_eps", "norm-eps", ARG_REAL, AT(norm_eps), 1e-30, 0.999999, NULL, "X", "added under the square roots of norms"},
-    {"tie_embeddings", "tie-embeddings", ARG_SWITCH, AT(tie_embeddings), 0, 0, NULL, NULL, "use the embedding as output head"},
-    {"mixer", "mixer", ARG_STRING, AT(mixer), 0, 0, mixers, "NAME", "what mixes tokens: lattice"},
-    {"objective", "objective", ARG_STRING, AT(objective), 0, 0, objectives, "NAME", "what is learned: decode"},
-    {"chunk", "chunk", ARG_SIZE, AT(chunk), 1, 65536, NULL, "N", "tokens in a chunk of the mixer; 1 is exact"},
-    {"chunk_form", "chunk-form", ARG_STRING, AT(chunk_form), 0, 0, chunk_forms, "NAME", "frozen or gated, for chunks above 1"},
-    {"chunk_norm", "chunk-norm", ARG_STRING, AT(chunk_norm), 0, 0, chunk_norms, "NAME", "token or chunk, for chunks above 1"},
-    {"forget_gate", "forget-gate", ARG_SWITCH, AT(forget_gate), 0, 0, NULL, NULL, "let the memory forget by a learned gate"},
+    {"vocab_size", "vocab-size", ARG_SIZE, AT(vocab_size), 2, 1 << 24, NULL, "N", "ids in the vocabulary", false},
+    {"d_model", "d-model", ARG_SIZE, AT(d_model), 1, 65536, NULL, "N", "width of the residual stream", false},
+    {"n_layer", "n-layer", ARG_SIZE, AT(n_layer), 1, 1024, NULL, "N", "blocks", false},
+    {"n_head", "n-head", ARG_SIZE, AT(n_head), 1, 1024, NULL, "N", "heads (memories) in a mixer", false},
+    {"d_head", "d-head", ARG_SIZE, AT(d_head), 1, 1024, NULL, "N", "numbers in a slot; d-model / n-head when one of those is given", false},
+    {"n_slot", "n-slot", ARG_SIZE, AT(n_slot), 1, 1024, NULL, "N", "slots in a head's memory; d-head when that is derived", false},
+    {"conv_width", "conv-width", ARG_SIZE, AT(conv_width), 1, 16, NULL, "N", "taps of the causal convolutions", false},
+    {"mlp_hidden", "mlp-hidden", ARG_SIZE, AT(mlp_hidden), 0, 1 << 20, NULL, "N", "hidden width of the MLP, 0 for none", false},
+    {"norm_eps", "norm-eps", ARG_REAL, AT(norm_eps), 1e-30, 0.999999, NULL, "X", "added under the square roots of norms", false},
+    {"tie_embeddings", "tie-embeddings", ARG_SWITCH, AT(tie_embeddings), 0, 0, NULL, NULL, "use the embedding as output head", false},
+    {"mixer", "mixer", ARG_TEXT, AT(mixer), 0, CONFIG_MIXER_BYTES, NULL, "NAMES",
+     "what mixes tokens: lattice, delta, attention, ... (a wrong name shows them all); or a list a,b,... for the layers in turn", false},
+    {"objective", "objective", ARG_STRING, AT(objective), 0, 0, objectives, "NAME", "what Lattice learns of a token: decode, encode or similarity", false},
+    {"chunk", "chunk", ARG_SIZE, AT(chunk), 1, 65536, NULL, "N", "tokens in a chunk (lattice, ttt); 1 is exact", false},
+    {"chunk_form", "chunk-form", ARG_STRING, AT(chunk_form), 0, 0, chunk_forms, "NAME", "frozen or gated, for chunks above 1", false},
+    {"chunk_norm", "chunk-norm", ARG_STRING, AT(chunk_norm), 0, 0, chunk_norms, "NAME", "token or chunk, for chunks above 1", false},
+    {"forget_gate", "forget-gate", ARG_SWITCH, AT(forget_gate), 0, 0, NULL, NULL, "let the memory forget by a learned gate (lattice, output_norm)", false},
+    {"no_projection", "no-projection", ARG_SWITCH, AT(no_projection), 0, 0, NULL, NULL, "ablation of Lattice: slots get all of h", true},
+    {"no_normalisation", "no-normalisation", ARG_SWITCH, AT(no_normalisation), 0, 0, NULL, NULL, "ablation of Lattice: plain gradient steps", true},
+    {"l1", "l1", ARG_REAL, AT(l1), 0, 1000, NULL, "X", "Lattice's slots are soft-thresholded by X times the write intensity", true},
+    {"max_seq_len", "max-seq-len", ARG_SIZE, AT(max_seq_len), 0, MAX_WINDOW, NULL, "N",
+     "tokens that attention sees, unless it is named attention:N; 0: the training length", true},
 };
 #undef AT
 enum { N_KEYS = sizeof config_keys / sizeof config_keys[0] };
@@ -61,7 +71,14 @@ static const void *const_field(const ModelConfig *config, const ConfigKey *key) 
 
 static size_t kind_bytes(ArgKind kind)
 {
-    return kind == ARG_SIZE ? sizeof(int64_t) : kind == ARG_REAL ? sizeof(double) : kind == ARG_SWITCH ? sizeof(bool) : sizeof(char *);
+    switch (kind) {
+    case ARG_SWITCH: return sizeof(bool);
+    case ARG_SIZE:   return sizeof(int64_t);
+    case ARG_REAL:   return sizeof(double);
+    case ARG_STRING: return sizeof(char *);
+    case ARG_TEXT:   return CONFIG_MIXER_BYTES;
+    }
+    return 0;
 }
 
 // The choices as text: "frozen, gated".
@@ -87,6 +104,130 @@ static const char *find_choice(const ConfigKey *key, const char *text, Error *er
     return NULL;
 }
 
+// ---- mixers ----
+
+static const Mixer *const *best_mixers(void) { return kernels_available()[0]->mixers; }
+
+// The row that configurations know by a name of `length` bytes, or NULL.
+static const Mixer *find_row(const Mixer *const *table, const char *name, size_t length)
+{
+    while (*table != NULL && ((*table)->serves != NULL || strlen((*table)->name) != length || memcmp((*table)->name, name, length) != 0)) {
+        table++;
+    }
+    return *table;
+}
+
+// The row that runs all forms of a row: another that serves its name, or itself.
+static const Mixer *row_of_forms(const Mixer *const *table, const Mixer *row)
+{
+    while (*table != NULL && ((*table)->serves == NULL || strcmp((*table)->serves, row->name) != 0)) {
+        table++;
+    }
+    return *table != NULL ? *table : row;
+}
+
+static int unknown_mixer(const Mixer *const *table, const char *name, size_t length, Error *error)
+{
+    char list[256];
+    size_t used = 0;
+    for (; *table != NULL && used < sizeof list; table++) {
+        if ((*table)->serves == NULL) {
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", (*table)->name);
+        }
+    }
+    return error_set(error, "mixer \"%.*s\" does not exist in this build: choose from %s", (int)length, name, list);
+}
+
+// The number behind "attention:".
+static int read_window(size_t *window, const Mixer *mixer, const char *text, size_t length, Error *error)
+{
+    char number[24];
+    int64_t value = 0;
+    if (mixer->window_state_floats == NULL) {
+        return error_set(error, "mixer \"%s\" takes no number: only attention has a window", mixer->name);
+    }
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (length >= sizeof number || args_size(number, 1024, &value, NULL) != 0 || value < 1 || value > MAX_WINDOW) {
+        return error_set(error, "mixer \"%s:%s\": a window is a number of tokens from 1 to %d", mixer->name, number, MAX_WINDOW);
+    }
+    *window = (size_t)value;
+    return 0;
+}
+
+// The first entry of a list of mixers; *length is set to its bytes.
+static int read_entry(LayerMixer *entry, size_t *length, const char *text, const Mixer *const *table, Error *error)
+{
+    size_t name = strcspn(text, ",:");
+    *length = strcspn(text, ",");
+    *entry = (LayerMixer){find_row(table, text, name), 0};
+    if (entry->mixer == NULL) {
+        return unknown_mixer(table, text, name, error);
+    }
+    return name == *length ? 0 : read_window(&entry->window, entry->mixer, text + name + 1, *length - name - 1, error);
+}
+
+static size_t count_entries(const char *text)
+{
+    size_t count = 1;
+    for (; *text != 0; text++) {
+        count += *text == ',';
+    }
+    return count;
+}
+
+static int set_mixer(ModelConfig *config, const char *text, Error *error)
+{
+    LayerMixer entry;
+    size_t length = 0;
+    if (strlen(text) >= sizeof config->mixer) {
+        return error_set(error, "mixer has more than %zu bytes: name the mixers of a few layers, the others repeat them", sizeof config->mixer - 1);
+    }
+    for (const char *at = text; at == text || at[-1] == ','; at += length + 1) {
+        if (read_entry(&entry, &length, at, best_mixers(), error)) {
+            return -1;
+        }
+    }
+    memmove(config->mixer, text, strlen(text) + 1);
+    return 0;
+}
+
+static bool has_plain_form(const ModelConfig *config)
+{
+    return strcmp(config->objective, "decode") == 0 && config->chunk == 1 && !config->no_projection && !config->no_normalisation && config->l1 == 0.0;
+}
+
+LayerMixer config_layer_mixer(const ModelConfig *config, const struct Mixer *const *table, size_t layer)
+{
+    LayerMixer entry = {0};
+    size_t length;
+    const char *text = config->mixer;
+    for (size_t i = layer % count_entries(text); i > 0; i--) {
+        text = strchr(text, ',') + 1;
+    }
+    read_entry(&entry, &length, text, table, NULL);
+    if (!has_plain_form(config)) {
+        entry.mixer = row_of_forms(table, entry.mixer);
+    }
+    if (entry.mixer->window_state_floats != NULL && entry.window == 0) {
+        entry.window = (size_t)config->max_seq_len;
+    }
+    return entry;
+}
+
+void config_settle_length(ModelConfig *config, int64_t length)
+{
+    LayerMixer entry;
+    size_t entry_length = 0;
+    for (const char *at = config->mixer; at == config->mixer || at[-1] == ','; at += entry_length + 1) {
+        if (read_entry(&entry, &entry_length, at, best_mixers(), NULL) == 0 && entry.mixer->window_state_floats != NULL && entry.window == 0 &&
+            config->max_seq_len == 0) {
+            config->max_seq_len = length;
+        }
+    }
+}
+
+// ---- presets and checks ----
+
 int config_preset(ModelConfig *config, const char *name, Error *error)
 {
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
@@ -95,7 +236,7 @@ int config_preset(ModelConfig *config, const char *name, Error *error)
             *config = (ModelConfig){
                 .vocab_size = preset->vocab_size, .d_model = preset->d_model, .n_layer = preset->n_layer, .n_head = preset->n_head,
                 .d_head = 64, .n_slot = 64, .conv_width = 4, .mlp_hidden = preset->mlp_hidden, .norm_eps = 1e-6, .tie_embeddings = true,
-                .mixer = mixers[0], .objective = objectives[0], .chunk = 1, .chunk_form = chunk_forms[0], .chunk_norm = chunk_norms[0],
+                .mixer = "lattice", .objective = objectives[0], .chunk = 1, .chunk_form = chunk_forms[0], .chunk_norm = chunk_norms[0],
                 .forget_gate = false,
             };
             return 0;
@@ -119,8 +260,54 @@ static int check_key(const ConfigKey *key, const ModelConfig *config, Error *err
         }
     } else if (key->kind == ARG_STRING) {
         return find_choice(key, *(const char *const *)place, error) != NULL ? 0 : -1;
+    } else if (key->kind == ARG_TEXT) {
+        ModelConfig scratch;
+        return set_mixer(&scratch, place, error);
     }
     return 0;
+}
+
+// The keys that only some mixers read must be left alone where no layer has such a mixer: they would change nothing.
+static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *error)
+{
+    if (config->chunk > 1 && !any->chunk) {
+        return error_set(error, "chunk is %" PRId64 ", but mixer \"%s\" has no chunks: leave it at 1", config->chunk, config->mixer);
+    }
+    if (config->forget_gate && !any->forget) {
+        return error_set(error, "forget_gate is on, but mixer \"%s\" has none: leave it off", config->mixer);
+    }
+    const char *form = strcmp(config->objective, "decode") != 0 ? "objective" : config->no_projection ? "no_projection"
+                       : config->no_normalisation               ? "no_normalisation"
+                       : config->l1 > 0.0                       ? "l1"
+                                                                : NULL;
+    if (form != NULL && !any->form) {
+        return error_set(error, "%s is a key of Lattice, and mixer \"%s\" is none: leave it out", form, config->mixer);
+    }
+    return 0;
+}
+
+static int check_mixers(const ModelConfig *config, Error *error)
+{
+    const Mixer *const *table = best_mixers();
+    MixerNeeds any = {0};
+    size_t count = count_entries(config->mixer);
+    if (count > (size_t)config->n_layer) {
+        return error_set(error, "mixer names %zu layers, n_layer is %" PRId64 ": name as many or fewer", count, config->n_layer);
+    }
+    for (size_t i = 0; i < count; i++) {
+        LayerMixer entry = config_layer_mixer(config, table, i);
+        MixerNeeds needs = row_of_forms(table, entry.mixer)->needs;
+        if (needs.square && config->n_slot != config->d_head) {
+            return error_set(error, "mixer %s needs n_slot = d_head, not %" PRId64 " and %" PRId64, entry.mixer->name, config->n_slot, config->d_head);
+        }
+        if (entry.mixer->window_state_floats != NULL && entry.window == 0) {
+            return error_set(error, "mixer %s needs a window: give max_seq_len, or attention:N", entry.mixer->name);
+        }
+        any.chunk |= needs.chunk;
+        any.form |= needs.form;
+        any.forget |= needs.forget || needs.may_forget;
+    }
+    return check_used(config, &any, error);
 }
 
 int config_validate(const ModelConfig *config, Error *error)
@@ -130,13 +317,19 @@ int config_validate(const ModelConfig *config, Error *error)
             return -1;
         }
     }
-    if (strcmp(config->objective, "decode") != 0) {
-        return error_set(error, "objective \"%s\" cannot be run by this build: use \"decode\"", config->objective);
+    return check_mixers(config, error);
+}
+
+// ---- JSON and flags ----
+
+// Whether a key has its usual value.
+static bool is_usual(const ModelConfig *config, const ConfigKey *key)
+{
+    const void *place = const_field(config, key);
+    if (!key->usual) {
+        return false;
     }
-    if (config->chunk != 1) {
-        return error_set(error, "chunk %" PRId64 " cannot be run by this build: use chunk 1 (the exact form)", config->chunk);
-    }
-    return 0;
+    return key->kind == ARG_SWITCH ? !*(const bool *)place : key->kind == ARG_REAL ? *(const double *)place == 0.0 : *(const int64_t *)place == 0;
 }
 
 struct cJSON *config_to_json(const ModelConfig *config)
@@ -146,11 +339,15 @@ struct cJSON *config_to_json(const ModelConfig *config)
     for (size_t i = 0; i < N_KEYS && good; i++) {
         const ConfigKey *key = &config_keys[i];
         const void *place = const_field(config, key);
+        if (is_usual(config, key)) {
+            continue;
+        }
         switch (key->kind) {
         case ARG_SIZE: good = cJSON_AddNumberToObject(json, key->name, (double)*(const int64_t *)place) != NULL; break;
         case ARG_REAL: good = cJSON_AddNumberToObject(json, key->name, *(const double *)place) != NULL; break;
         case ARG_SWITCH: good = cJSON_AddBoolToObject(json, key->name, *(const bool *)place) != NULL; break;
         case ARG_STRING: good = cJSON_AddStringToObject(json, key->name, *(const char *const *)place) != NULL; break;
+        case ARG_TEXT: good = cJSON_AddStringToObject(json, key->name, (const char *)place) != NULL; break;
         }
     }
     if (!good) {
@@ -188,6 +385,8 @@ static int read_key(ModelConfig *config, const ConfigKey *key, const cJSON *json
         }
         *(const char **)place = text;
         return 0;
+    case ARG_TEXT:
+        return json_get_string(json, key->name, &text, error) != 0 ? -1 : set_mixer(config, text, error);
     }
     return -1;
 }
@@ -217,6 +416,16 @@ int config_from_json(ModelConfig *config, const struct cJSON *json, Error *error
     return 0;
 }
 
+const char *config_missing_key(const struct cJSON *json)
+{
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (!config_keys[i].usual && cJSON_GetObjectItemCaseSensitive(json, config_keys[i].name) == NULL) {
+            return config_keys[i].name;
+        }
+    }
+    return NULL;
+}
+
 size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config)
 {
     size_t count = 0;
@@ -224,7 +433,7 @@ size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config)
         const ConfigKey *key = &config_keys[count];
         specs[count] = (ArgSpec){
             .name = key->flag, .kind = key->kind, .target = field(config, key), .value = key->value, .help = key->help,
-            .min = key->min, .max = key->max,
+            .min = key->min, .max = key->max, .binary = key->offset == offsetof(ModelConfig, max_seq_len),
         };
     }
     return count;

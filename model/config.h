@@ -10,6 +10,9 @@
 #include "base/error.h"
 
 struct cJSON;
+struct Mixer;
+
+#define CONFIG_MIXER_BYTES 256
 
 typedef struct ModelConfig {
     int64_t vocab_size;
@@ -22,25 +25,45 @@ typedef struct ModelConfig {
     int64_t mlp_hidden;    // F, 0 = no MLP
     double norm_eps;
     bool tie_embeddings;
-    const char *mixer;        // "lattice"; static storage or owned by whoever filled the config (config_from_json: static)
-    const char *objective;    // "decode", "encode", "similarity"
+    char mixer[CONFIG_MIXER_BYTES];   // "lattice", or a list that the layers repeat: "lattice,lattice,attention:1024" (a number: attention's window)
+    const char *objective;    // "decode", "encode", "similarity"; this and the next names are static
     int64_t chunk;            // C; 1 = exact
     const char *chunk_form;   // "frozen", "gated"
     const char *chunk_norm;   // "token", "chunk"
     bool forget_gate;
+    // Keys with a usual value, 0: they stand in JSON only where they differ from it.
+    bool no_projection;       // Lattice writes h itself
+    bool no_normalisation;    // Lattice takes plain gradient steps
+    double l1;                // Lattice's slots are soft-thresholded by g·l1
+    int64_t max_seq_len;      // window of attention that is given none
 } ModelConfig;
+
+// What mixes tokens in one layer.
+typedef struct LayerMixer {
+    const struct Mixer *mixer;   // its row among the mixers of `table`
+    size_t window;               // attention: tokens that a token sees, itself included; else 0
+} LayerMixer;
+
+// Of the entry of config->mixer that is the layer's turn, in the form that the configuration asks for. `table`: the mixers of an instruction set
+// (kernels.h). The configuration must be valid.
+LayerMixer config_layer_mixer(const ModelConfig *config, const struct Mixer *const *table, size_t layer);
+
+// Attention without a window of its own sees `length` tokens where max_seq_len is not set; nothing else changes.
+void config_settle_length(ModelConfig *config, int64_t length);
 
 // The configuration of a preset ("nano", "9m", "40m", "110m"). Returns 0, or -1 with `error` set: it lists the names there are.
 int config_preset(ModelConfig *config, const char *name, Error *error);
 
-// Checks every size for range and the combination for what this build can run (today mixer "lattice", objective "decode", chunk 1).
-// Returns 0, or -1 with `error` naming key, value and what is allowed.
+// Checks every size for range and that the mixers can run the combination. Returns 0, or -1 with `error` naming key, value and what is allowed.
 int config_validate(const ModelConfig *config, Error *error);
 
-// JSON with "model_type": "lattice" and every key. Unknown keys are an error by name; keys missing from JSON keep the value that
-// `config` has. Strings are mapped to static storage. Neither validates.
+// JSON with "model_type": "lattice" and every key but those that have their usual value. Unknown keys are an error by name; keys missing from JSON keep the value that
+// `config` has. Names must exist; neither validates further.
 struct cJSON *config_to_json(const ModelConfig *config);
 int config_from_json(ModelConfig *config, const struct cJSON *json, Error *error);
+
+// The first key that `json` lacks and that has no usual value, or NULL.
+const char *config_missing_key(const struct cJSON *json);
 
 // Fills flags for every key ("d-model" for d_model), each pointing into `config`, for a program's table. Returns how many were written (at most `max`).
 // The flags' defaults in --help are what `config` holds then.

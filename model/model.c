@@ -14,10 +14,6 @@ int model_create(Model *model, const ModelConfig *config, const Kernels *kernels
     if (config_validate(config, error) != 0) {
         return -1;
     }
-    model->mixer = mixer_find(kernels->mixers, config->mixer);
-    if (model->mixer == NULL) {
-        return error_set(error, "mixer \"%s\" is not part of this build", config->mixer);
-    }
     if (params_table(&model->table, config, error) != 0 || params_state_table(&model->state, config, error) != 0) {
         model_free(model);
         return -1;
@@ -31,7 +27,8 @@ int model_create(Model *model, const ModelConfig *config, const Kernels *kernels
         return error_set(error, "no memory for the model's parameters (%s): choose a smaller preset or smaller sizes", size);
     }
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
-        model->blocks[layer] = block_offsets(&model->table, &model->state, config, layer);
+        BlockShape shape = block_shape(config, kernels->mixers, layer);
+        model->blocks[layer] = block_offsets(&model->table, &model->state, &shape, layer);
     }
     model->embed = tensor_find(&model->table, "embed.weight")->offset;
     model->norm = tensor_find(&model->table, "norm.weight")->offset;
@@ -56,13 +53,14 @@ void model_state_init(const Model *model, float *state)
     MixerShape shape = {1, 1, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0};
     memset(state, 0, model->state.total * sizeof(float));
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
-        model->mixer->state_init(state + model->blocks[layer].memory, model->params + model->blocks[layer].state0, &shape);
+        const BlockOffsets *at = &model->blocks[layer];
+        at->shape.mixer->state_init(state + at->memory, at->shape.needs.start ? model->params + at->state0 : NULL, &shape);
     }
 }
 
 static BlockContext context_of(const Model *model, size_t batch, size_t length, size_t position)
 {
-    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->mixer, model->params, batch, length, position};
+    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, batch, length, position};
 }
 
 void model_forward(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length)

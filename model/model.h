@@ -23,7 +23,6 @@ typedef struct Model {
     TensorTable state;    // names and places in one sequence's state: convolution tails and memories
 
     // Found once by model_create, for the forward and backward.
-    const struct Mixer *mixer;
     struct BlockOffsets *blocks;   // [n_layer]
     size_t embed, norm, head;      // offsets; the head is the embedding's when tied
 } Model;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "model/block.h"
 
 // Builds a table entry by entry; the first failure sticks and is reported once.
 typedef struct TableBuilder {
@@ -51,41 +52,78 @@ static void add(TableBuilder *builder, bool is_matrix, size_t n_dims, const size
 #define SHAPE2(a, b) 2, (size_t[]){a, b}
 #define SHAPE3(a, b, c) 3, (size_t[]){a, b, c}
 
+// A layer's shape under the best kernels; sizes and needs of a mixer are the same under all.
+static BlockShape shape_of(const ModelConfig *config, size_t layer) { return block_shape(config, kernels_available()[0]->mixers, layer); }
+
+static const char parts[3] = {'q', 'k', 'v'};
+
+// The matrices that read the block's input, z, g and mu where the mixer has them; then the convolutions.
+static void add_projections(TableBuilder *builder, const BlockShape *shape, size_t taps, size_t layer)
+{
+    const size_t channels[3] = {shape->query, shape->query, shape->value};
+    for (int i = 0; i < 3; i++) {
+        add(builder, true, SHAPE2(channels[i], shape->width), "layers.%zu.mixer.%c.weight", layer, parts[i]);
+    }
+    if (!shape->needs.bare) {
+        add(builder, true, SHAPE2(shape->value, shape->width), "layers.%zu.mixer.z.weight", layer);
+    }
+    if (shape->needs.gate) {
+        add(builder, true, SHAPE2(shape->heads, shape->width), "layers.%zu.mixer.g.weight", layer);
+    }
+    if (shape->needs.forget && !shape->needs.shared_gate) {
+        add(builder, true, SHAPE2(shape->heads, shape->width), "layers.%zu.mixer.mu.weight", layer);
+    }
+    for (int i = 0; i < 3 && !shape->needs.bare; i++) {
+        add(builder, false, SHAPE2(channels[i], taps), "layers.%zu.mixer.%c_conv.weight", layer, parts[i]);
+    }
+    for (int i = 0; i < 3 && !shape->needs.bare; i++) {
+        add(builder, false, SHAPE1(channels[i]), "layers.%zu.mixer.%c_conv.bias", layer, parts[i]);
+    }
+}
+
+// What the mixer reads beside: gates, decays, start state, norm.
+static void add_needs(TableBuilder *builder, const BlockShape *shape, size_t layer)
+{
+    size_t heads = shape->heads, m = shape->query / heads, d = shape->value / heads;
+    if (shape->needs.gate) {
+        add(builder, false, SHAPE1(heads), "layers.%zu.mixer.g.bias", layer);
+    }
+    if (shape->needs.shared_gate) {
+        add(builder, false, SHAPE1(heads), "layers.%zu.mixer.A", layer);
+    } else if (shape->needs.forget) {
+        add(builder, false, SHAPE1(heads), "layers.%zu.mixer.mu.bias", layer);
+    }
+    if (shape->needs.slot_decay) {
+        add(builder, true, SHAPE2(shape->rank, shape->width), "layers.%zu.mixer.alpha_down.weight", layer);
+        add(builder, true, SHAPE2(shape->decay, shape->rank), "layers.%zu.mixer.alpha_up.weight", layer);
+        add(builder, false, SHAPE1(shape->decay), "layers.%zu.mixer.alpha_up.bias", layer);
+    }
+    if (shape->needs.start) {
+        add(builder, false, SHAPE3(heads, m, d), "layers.%zu.mixer.state0", layer);
+    }
+    if (shape->needs.norm) {
+        add(builder, false, SHAPE2(heads, d), "layers.%zu.mixer.ln.weight", layer);
+        add(builder, false, SHAPE2(heads, d), "layers.%zu.mixer.ln.bias", layer);
+    }
+}
+
 // The order within a layer is the order of the arena, and part of the contract with block.c: q, k, v, z, g, mu weights stand together as one matrix,
 // as do the convolutions' weights, their biases, the gates' biases, and w1 with w3.
 static void add_layer(TableBuilder *builder, const ModelConfig *config, size_t layer)
 {
-    size_t width = (size_t)config->d_model, heads = (size_t)config->n_head, m = (size_t)config->n_slot, d = (size_t)config->d_head;
-    size_t taps = (size_t)config->conv_width, hidden = (size_t)config->mlp_hidden;
-    static const char part[3] = {'q', 'k', 'v'};
-    const size_t channels[3] = {heads * m, heads * m, heads * d};
-    add(builder, false, SHAPE1(width), "layers.%zu.norm.weight", layer);
-    for (int i = 0; i < 3; i++) {
-        add(builder, true, SHAPE2(channels[i], width), "layers.%zu.mixer.%c.weight", layer, part[i]);
+    BlockShape shape = shape_of(config, layer);
+    add(builder, false, SHAPE1(shape.width), "layers.%zu.norm.weight", layer);
+    add_projections(builder, &shape, (size_t)config->conv_width, layer);
+    add_needs(builder, &shape, layer);
+    if (!shape.needs.bare) {
+        add(builder, false, SHAPE1(shape.value), "layers.%zu.mixer.out_norm.weight", layer);
     }
-    add(builder, true, SHAPE2(heads * d, width), "layers.%zu.mixer.z.weight", layer);
-    add(builder, true, SHAPE2(heads, width), "layers.%zu.mixer.g.weight", layer);
-    if (config->forget_gate) {
-        add(builder, true, SHAPE2(heads, width), "layers.%zu.mixer.mu.weight", layer);
-    }
-    for (int i = 0; i < 3; i++) {
-        add(builder, false, SHAPE2(channels[i], taps), "layers.%zu.mixer.%c_conv.weight", layer, part[i]);
-    }
-    for (int i = 0; i < 3; i++) {
-        add(builder, false, SHAPE1(channels[i]), "layers.%zu.mixer.%c_conv.bias", layer, part[i]);
-    }
-    add(builder, false, SHAPE1(heads), "layers.%zu.mixer.g.bias", layer);
-    if (config->forget_gate) {
-        add(builder, false, SHAPE1(heads), "layers.%zu.mixer.mu.bias", layer);
-    }
-    add(builder, false, SHAPE3(heads, m, d), "layers.%zu.mixer.state0", layer);
-    add(builder, false, SHAPE1(heads * d), "layers.%zu.mixer.out_norm.weight", layer);
-    add(builder, true, SHAPE2(width, heads * d), "layers.%zu.mixer.o.weight", layer);
-    if (hidden > 0) {
-        add(builder, false, SHAPE1(width), "layers.%zu.mlp_norm.weight", layer);
-        add(builder, true, SHAPE2(hidden, width), "layers.%zu.mlp.w1.weight", layer);
-        add(builder, true, SHAPE2(hidden, width), "layers.%zu.mlp.w3.weight", layer);
-        add(builder, true, SHAPE2(width, hidden), "layers.%zu.mlp.w2.weight", layer);
+    add(builder, true, SHAPE2(shape.width, shape.value), "layers.%zu.mixer.o.weight", layer);
+    if (shape.hidden > 0) {
+        add(builder, false, SHAPE1(shape.width), "layers.%zu.mlp_norm.weight", layer);
+        add(builder, true, SHAPE2(shape.hidden, shape.width), "layers.%zu.mlp.w1.weight", layer);
+        add(builder, true, SHAPE2(shape.hidden, shape.width), "layers.%zu.mlp.w3.weight", layer);
+        add(builder, true, SHAPE2(shape.width, shape.hidden), "layers.%zu.mlp.w2.weight", layer);
     }
 }
 
@@ -118,9 +156,17 @@ int params_state_table(TensorTable *table, const ModelConfig *config, Error *err
     *table = (TensorTable){0};
     TableBuilder builder = {.table = table};
     size_t heads = (size_t)config->n_head, m = (size_t)config->n_slot, d = (size_t)config->d_head;
+    MixerShape one = {1, 1, heads, m, d, 0};
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
-        add(&builder, false, SHAPE2((size_t)config->conv_width - 1, heads * (2 * m + d)), "layers.%zu.mixer.conv_tail", layer);
-        add(&builder, false, SHAPE3(heads, m, d), "layers.%zu.mixer.state", layer);
+        BlockShape shape = shape_of(config, layer);
+        if (!shape.needs.bare) {
+            add(&builder, false, SHAPE2((size_t)config->conv_width - 1, shape.channels), "layers.%zu.mixer.conv_tail", layer);
+        }
+        if (shape.mixer->state_floats != NULL) {
+            add(&builder, false, SHAPE3(shape.mixer->state_floats(config) / (m * d), m, d), "layers.%zu.mixer.state", layer);
+        } else {
+            add(&builder, false, SHAPE2(heads, shape.mixer->window_state_floats(&one, shape.window) / heads), "layers.%zu.mixer.state", layer);
+        }
     }
     return finish(&builder, error);
 }
@@ -161,24 +207,64 @@ static void fill(float *out, size_t count, double value)
     }
 }
 
+// Steps of Mamba-2 at the start: softplus(bias) is spread evenly, on a logarithmic scale, over this range; and exp(A) evenly over the next (Dao, Gu 2024).
+static const double step_range[2] = {1e-3, 1e-1}, rate_range[2] = {1.0, 16.0};
+
+static void fill_steps(float *out, size_t count, Rng *rng)
+{
+    for (size_t i = 0; i < count; i++) {
+        double step = step_range[0] * pow(step_range[1] / step_range[0], rng_uniform(rng));
+        out[i] = (float)log(expm1(step));
+    }
+}
+
+static void fill_rates(float *out, size_t count, Rng *rng)
+{
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (float)log(rate_range[0] + (rate_range[1] - rate_range[0]) * rng_uniform(rng));
+    }
+}
+
+// A parameter that belongs to what one mixer reads; false: it is none.
+static bool init_needs(float *out, const Tensor *tensor, const ModelConfig *config, size_t train_length, Rng *rng)
+{
+    size_t layer;
+    if (sscanf(tensor->name, "layers.%zu.", &layer) != 1) {
+        return false;
+    }
+    MixerNeeds needs = shape_of(config, layer).needs;
+    double m = (double)config->n_slot, d = (double)config->d_head, intensity = sqrt(m / (2.0 * (double)train_length * d));
+    intensity = intensity < 0.5 ? intensity : 0.5;   // short training lengths: the rotation budget allows more than a gate can give
+    if (ends_with(tensor->name, "mixer.state0")) {
+        fill_normal(out, tensor->count, needs.norm ? 0.0 : 1.0 / sqrt(d), 0.02, rng);   // a layer norm behind the memory takes any direction
+    } else if (ends_with(tensor->name, "mixer.g.bias") && needs.shared_gate) {
+        fill_steps(out, tensor->count, rng);
+    } else if (ends_with(tensor->name, "mixer.g.bias")) {
+        fill(out, tensor->count, needs.start ? log(intensity / (1.0 - intensity)) : 0.0);   // a memory that starts empty has nothing to lose
+    } else if (ends_with(tensor->name, "mixer.A")) {
+        fill_rates(out, tensor->count, rng);
+    } else if (ends_with(tensor->name, "mixer.mu.bias")) {
+        fill(out, tensor->count, 4.0);
+    } else if (ends_with(tensor->name, "mixer.ln.weight")) {
+        fill(out, tensor->count, 1.0);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 void params_init(float *params, const TensorTable *table, const ModelConfig *config, uint64_t seed, size_t train_length)
 {
-    double m = (double)config->n_slot, d = (double)config->d_head;
-    double intensity = sqrt(m / (2.0 * (double)train_length * d));
-    intensity = intensity < 0.5 ? intensity : 0.5;   // short training lengths: the rotation budget allows more than a gate can give
     for (size_t i = 0; i < table->count; i++) {
         const Tensor *tensor = &table->items[i];
         float *out = params + tensor->offset;
         Rng rng;
         rng_seed(&rng, seed, i + 1);   // a stream a tensor: the others stay as they are when one changes its size
-        if (ends_with(tensor->name, "state0")) {
-            fill_normal(out, tensor->count, 1.0 / sqrt(d), 0.02, &rng);
-        } else if (ends_with(tensor->name, "_conv.weight")) {
+        if (init_needs(out, tensor, config, train_length, &rng)) {
+            continue;
+        }
+        if (ends_with(tensor->name, "_conv.weight")) {
             fill_normal(out, tensor->count, 0.0, 0.5, &rng);
-        } else if (ends_with(tensor->name, "mixer.g.bias")) {
-            fill(out, tensor->count, log(intensity / (1.0 - intensity)));
-        } else if (ends_with(tensor->name, "mixer.mu.bias")) {
-            fill(out, tensor->count, 4.0);
         } else if (ends_with(tensor->name, "norm.weight")) {
             fill(out, tensor->count, 1.0);
         } else if (ends_with(tensor->name, "bias")) {

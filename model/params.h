@@ -24,7 +24,7 @@ typedef struct TensorTable {
     size_t total;       // floats in the arena
 } TensorTable;
 
-// Lists every parameter of the model in the order of the arena. Returns 0, or -1 with `error` set (sizes overflow, no memory).
+// Lists every parameter of the model in the order of the arena. The configuration must be valid. Returns 0, or -1 with `error` set (sizes overflow, no memory).
 int params_table(TensorTable *table, const ModelConfig *config, Error *error);
 
 // Lists what one sequence's state holds: for each layer the convolutions' tail and the mixer's memory. Returns as params_table.
@@ -36,7 +36,8 @@ void tensor_table_free(TensorTable *table);
 const Tensor *tensor_find(const TensorTable *table, const char *name);
 
 // Start values (lattice.md 5 and 6): matrices and embedding N(0, 0.02²), output projections N(0, 0.02²/(2·n_layer)), convolutions N(0, 0.5²),
-// norms 1, biases 0 except mu 4 and g logit(√(m/(2·T·d))) with T = train_length; state0 one common direction plus N(0, 0.02²).
+// norms 1, biases 0 except mu 4 and g: logit(√(m/(2·T·d))) with T = train_length where a memory has a start state, for Mamba-2 steps of 0.001 to 0.1 (and
+// rates exp(A) of 1 to 16). state0 is one common direction plus N(0, 0.02²), of ttt the noise alone.
 void params_init(float *params, const TensorTable *table, const ModelConfig *config, uint64_t seed, size_t train_length);
 
 #endif

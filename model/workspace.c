@@ -46,9 +46,11 @@ static void overlay_end(const Overlay *overlay, Planner *p) { p->used = p->used 
 static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats)
 {
     saved->projection = take(p, n, shape->projection);
-    saved->qkv = take(p, n, shape->channels);
-    saved->g = take(p, n, shape->heads);
-    saved->mu = take(p, n, shape->forget_gate ? shape->heads : 0);
+    saved->qkv = take(p, n, shape->conv);
+    saved->g = take(p, n, shape->gate);
+    saved->mu = take(p, n, shape->forget);
+    saved->low = take(p, n, shape->rank);
+    saved->alpha = take(p, n, shape->decay);
     saved->o = take(p, n, shape->value);
     saved->mixer = mixer_floats == 0 ? NULL : take(p, 1, mixer_floats);
     saved->x_mid = take(p, n, shape->width);
@@ -56,13 +58,14 @@ static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape
 }
 
 // Lifetimes in block.c: a linear layer's input (normed, inner) is dead when the gradient into it (dnormed, dinner) is written, the mixer runs when inner
-// is, and dqkv and dpre live only from the mixer's backward to the convolution's, where nothing else does but dprojection, dg and dmu, and do_ before dpre.
+// is, and dqkv and dpre live only from the mixer's backward to the convolution's, where nothing else does but dprojection and the gates' gradients, and do_
+// before dpre.
 static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, bool training)
 {
     Overlay rows = overlay_begin(p);
     scratch->normed = scratch->dnormed = take(p, n, shape->width);
     overlay_next(&rows, p);
-    scratch->dqkv = take(p, n, training ? shape->channels : 0);
+    scratch->dqkv = take(p, n, training ? shape->conv : 0);
     overlay_end(&rows, p);
 
     Overlay outer = overlay_begin(p), inner = outer;
@@ -73,11 +76,13 @@ static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, const Bloc
     if (training) {
         scratch->do_ = take(p, n, shape->value);
         overlay_next(&outer, p);
-        scratch->dpre = take(p, n, shape->channels);
+        scratch->dpre = take(p, n, shape->conv);
         overlay_end(&outer, p);
         scratch->dprojection = take(p, n, shape->projection);
-        scratch->dg = take(p, n, shape->heads);
-        scratch->dmu = take(p, n, shape->forget_gate ? shape->heads : 0);
+        scratch->dg = take(p, n, shape->gate);
+        scratch->dmu = take(p, n, shape->forget);
+        scratch->dlow = take(p, n, shape->rank);
+        scratch->dalpha = take(p, n, shape->decay);
     }
 }
 
@@ -93,40 +98,67 @@ static void plan_head(Workspace *w, Planner *p, size_t n, size_t width, size_t v
     w->row_losses = take(p, 1, w->logit_rows);
 }
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+// What memory that layers share must hold: of each kind of column, and of what mixers ask for, the most that a layer has.
+typedef struct SharedShape {
+    BlockShape block;
+    size_t saved, scratch;   // floats of the mixers
+} SharedShape;
+
+static SharedShape shared_shape(const ModelConfig *config, const Mixer *const *mixers, const MixerShape *mixer_shape, bool training)
+{
+    SharedShape most = {.block = block_shape(config, mixers, 0)};
+    for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
+        BlockShape shape = block_shape(config, mixers, layer);
+        most.block.projection = larger(most.block.projection, shape.projection);
+        most.block.conv = larger(most.block.conv, shape.conv);
+        most.block.gate = larger(most.block.gate, shape.gate);
+        most.block.forget = larger(most.block.forget, shape.forget);
+        most.block.decay = larger(most.block.decay, shape.decay);
+        most.block.rank = larger(most.block.rank, shape.rank);
+        most.scratch = larger(most.scratch, shape.mixer->scratch_floats(mixer_shape, false));
+        if (training) {
+            most.scratch = larger(most.scratch, shape.mixer->scratch_floats(mixer_shape, true));
+            most.saved = larger(most.saved, shape.mixer->saved_floats(mixer_shape));
+        }
+    }
+    return most;
+}
+
 // Lays the whole workspace out; `w->blocks` may be NULL when only counting.
-static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixer *mixer)
+static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixer *const *mixers)
 {
     size_t n = 0, layers = (size_t)config->n_layer;
     bool training = w->use != WORKSPACE_INFERENCE;
     p->overflow |= __builtin_mul_overflow(w->max_batch, w->max_length, &n);
-    BlockShape shape = block_shape(config);
-    MixerShape mixer_shape = {w->max_batch, w->max_length, shape.heads, (size_t)config->n_slot, (size_t)config->d_head, 0};
-    size_t scratch_floats = mixer->scratch_floats(&mixer_shape, false);
-    if (training && mixer->scratch_floats(&mixer_shape, true) > scratch_floats) {
-        scratch_floats = mixer->scratch_floats(&mixer_shape, true);
-    }
-    size_t saved_floats = training ? mixer->saved_floats(&mixer_shape) : 0;
+    MixerShape mixer_shape = {w->max_batch, w->max_length, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0};
+    SharedShape shared = shared_shape(config, mixers, &mixer_shape, training);
+    size_t width = shared.block.width;
     BlockSaved block = {0};
     for (size_t layer = 0; layer < layers; layer++) {
         if (training || layer == 0) {
-            block.x = take(p, n, shape.width);
+            block.x = take(p, n, width);
         }
-        if (w->use == WORKSPACE_TRAINING || layer == 0) {
-            plan_block(&block, p, n, &shape, saved_floats);
+        if (w->use == WORKSPACE_TRAINING) {
+            BlockShape own = block_shape(config, mixers, layer);
+            plan_block(&block, p, n, &own, own.mixer->saved_floats(&mixer_shape));
+        } else if (layer == 0) {
+            plan_block(&block, p, n, &shared.block, shared.saved);
         }
         if (w->blocks != NULL) {
             w->blocks[layer] = block;
         }
     }
     // In inference the last output may take the place of the block's input.
-    w->x_out = training ? take(p, n, shape.width) : block.x;
+    w->x_out = training ? take(p, n, width) : block.x;
     Overlay phases = overlay_begin(p);
-    plan_scratch(&w->scratch, p, n, &shape, scratch_floats, training);
+    plan_scratch(&w->scratch, p, n, &shared.block, shared.scratch, training);
     overlay_next(&phases, p);
-    plan_head(w, p, n, shape.width, (size_t)config->vocab_size, training);
+    plan_head(w, p, n, width, (size_t)config->vocab_size, training);
     overlay_end(&phases, p);
     if (training) {
-        w->dx = take(p, n, shape.width);
+        w->dx = take(p, n, width);
     } else {
         TensorTable state;
         size_t total = 0;
@@ -142,11 +174,7 @@ size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, W
 {
     Workspace w = {.max_batch = batch, .max_length = length, .use = use};
     Planner planner = {0};
-    const Mixer *mixer = mixer_find(kernels_available()[0]->mixers, config->mixer);
-    if (mixer == NULL) {
-        return SIZE_MAX;
-    }
-    plan(&w, &planner, config, mixer);
+    plan(&w, &planner, config, kernels_available()[0]->mixers);
     return planner.overflow ? SIZE_MAX : planner.used;
 }
 
@@ -167,7 +195,7 @@ Workspace *workspace_create(const Model *model, size_t batch, size_t length, Wor
         return NULL;
     }
     Planner planner = {.memory = w->memory};
-    plan(w, &planner, &model->config, model->mixer);
+    plan(w, &planner, &model->config, model->kernels->mixers);
     return w;
 }
 

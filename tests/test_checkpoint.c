@@ -373,7 +373,7 @@ static void test_config_against_tensors(void **state)
     edit_config(&model, "n_layer", 1024, "tensor layers.2.norm.weight is missing");
     edit_config(&model, "n_layer", 1, "does not belong to a model of this configuration");
     edit_config(&model, "n_layer", 0, "n_layer is 0");
-    edit_config(&model, "chunk", 2, "use chunk 1");
+    edit_config(&model, "chunk", 0, "chunk is 0");
     edit_config(&model, "d_model", 1e18, "whole number");
     edit("config.json", "{\"model_type\": \"lattice\", \"d_model\": 12}");
     assert_load_fails("config.json: \"vocab_size\" is missing");

@@ -13,6 +13,9 @@
 
 #include "base/json.h"
 #include "model/config.h"
+#include "model/kernels/kernels.h"
+#include "model/mixers/mixer.h"
+#include "tests/choices.h"
 
 static ModelConfig preset(const char *name)
 {
@@ -31,6 +34,7 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b)
     assert_string_equal(a->objective, b->objective);
     assert_string_equal(a->chunk_form, b->chunk_form);
     assert_string_equal(a->chunk_norm, b->chunk_norm);
+    assert_true(a->no_projection == b->no_projection && a->no_normalisation == b->no_normalisation && a->l1 == b->l1 && a->max_seq_len == b->max_seq_len);
 }
 
 static void test_presets(void **state)
@@ -87,7 +91,7 @@ static void test_validate(void **state)
         {offsetof(ModelConfig, mlp_hidden), -1, "mlp_hidden"},
         {offsetof(ModelConfig, mlp_hidden), (1 << 20) + 1, "mlp_hidden"},
         {offsetof(ModelConfig, chunk), 0, "chunk is 0"},
-        {offsetof(ModelConfig, chunk), 64, "use chunk 1"},
+        {offsetof(ModelConfig, max_seq_len), -1, "max_seq_len is -1"},
     };
     Error error;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -104,14 +108,13 @@ static void test_validate(void **state)
         assert_non_null(strstr(error.text, "norm_eps"));
     }
     ModelConfig c = preset("nano");
-    c.mixer = "attention";
+    c.objective = "guess";
     assert_int_equal(config_validate(&c, &error), -1);
-    assert_non_null(strstr(error.text, "mixer \"attention\""));
-    assert_non_null(strstr(error.text, "lattice"));
+    assert_non_null(strstr(error.text, "decode, encode, similarity"));
     c = preset("nano");
-    c.objective = "encode";
+    c.l1 = NAN;
     assert_int_equal(config_validate(&c, &error), -1);
-    assert_non_null(strstr(error.text, "use \"decode\""));
+    assert_non_null(strstr(error.text, "l1"));
     c = preset("nano");
     c.chunk_form = NULL;
     assert_int_equal(config_validate(&c, &error), -1);
@@ -125,6 +128,86 @@ static void test_validate(void **state)
     c.d_model = c.n_layer = c.n_head = c.d_head = c.n_slot = c.conv_width = 1;
     c.mlp_hidden = 0;
     assert_int_equal(config_validate(&c, &error), 0);
+}
+
+// Every choice of a mixer is valid; what no layer would read, and what a mixer cannot run, is refused.
+static void test_validate_mixers(void **state)
+{
+    (void)state;
+    Error error;
+    for (size_t i = 0; i < MODEL_CHOICES; i++) {
+        ModelConfig c = preset("nano");
+        make_choice(&c, &model_choices[i]);
+        if (config_validate(&c, &error) != 0) {
+            fail_msg("%s: %s", c.mixer, error.text);
+        }
+    }
+    const struct {
+        ModelChoice choice;
+        int64_t n_slot;
+        const char *says;
+    } wrong[] = {
+        {{.mixer = "mamba"}, 64, "mixer \"mamba\" does not exist in this build: choose from lattice, linear, mamba2, gla,"},
+        {{.mixer = "lattice_forms"}, 64, "mixer \"lattice_forms\" does not exist"},
+        {{.mixer = ""}, 64, "mixer \"\""},
+        {{.mixer = "lattice,"}, 64, "mixer \"\""},
+        {{.mixer = ",lattice"}, 64, "mixer \"\""},
+        {{.mixer = "lattice, linear"}, 64, "mixer \" linear\""},
+        {{.mixer = "lattice,lattice,lattice,lattice,attention"}, 64, "mixer names 5 layers, n_layer is 4"},
+        {{.mixer = "lattice:4"}, 64, "only attention has a window"},
+        {{.mixer = "attention:0"}, 64, "a window is a number of tokens from 1 to"},
+        {{.mixer = "attention:"}, 64, "a window is a number of tokens from 1 to"},
+        {{.mixer = "attention:1:2"}, 64, "a window is a number of tokens from 1 to"},
+        {{.mixer = "attention:99999999999999999999999999"}, 64, "a window is a number of tokens from 1 to"},
+        {{.mixer = "attention:1g"}, 64, "a window is a number of tokens from 1 to"},
+        {{.mixer = "attention:8"}, 32, "mixer attention needs n_slot = d_head, not 32 and 64"},
+        {{.mixer = "delta,ttt"}, 32, "mixer ttt needs n_slot = d_head"},
+        {{.mixer = "delta", .chunk = 4}, 64, "chunk is 4, but mixer \"delta\" has no chunks"},
+        {{.mixer = "gla", .forget_gate = true}, 64, "forget_gate is on, but mixer \"gla\" has none"},
+        {{.mixer = "ttt", .objective = "encode"}, 64, "objective is a key of Lattice"},
+        {{.mixer = "delta", .no_projection = true}, 64, "no_projection is a key of Lattice"},
+        {{.mixer = "delta", .no_normalisation = true}, 64, "no_normalisation is a key of Lattice"},
+        {{.mixer = "delta", .l1 = 0.1}, 64, "l1 is a key of Lattice"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        ModelConfig c = preset("nano");
+        make_choice(&c, &wrong[i].choice);
+        c.n_slot = wrong[i].n_slot;
+        assert_int_equal(config_validate(&c, &error), -1);
+        if (strstr(error.text, wrong[i].says) == NULL) {
+            fail_msg("\"%s\" is not said of %s: %s", wrong[i].says, c.mixer, error.text);
+        }
+    }
+    ModelConfig c = preset("nano");
+    choose_mixer(&c, "lattice,attention");
+    assert_int_equal(config_validate(&c, &error), -1);
+    assert_non_null(strstr(error.text, "give max_seq_len, or attention:N"));
+}
+
+static void test_layer_mixers(void **state)
+{
+    (void)state;
+    const Mixer *const *table = kernels_available()[0]->mixers;
+    ModelConfig c = preset("nano");
+    choose_mixer(&c, "lattice,delta,attention:2k,attention");
+    config_settle_length(&c, 777);
+    config_settle_length(&c, 999);   // settled already
+    static const struct {
+        const char *name;
+        size_t window;
+    } expected[] = {{"lattice", 0}, {"delta", 0}, {"attention", 2048}, {"attention", 777}};
+    for (size_t layer = 0; layer < 9; layer++) {
+        LayerMixer mixer = config_layer_mixer(&c, table, layer);
+        assert_string_equal(mixer.mixer->name, expected[layer % 4].name);
+        assert_int_equal(mixer.window, expected[layer % 4].window);
+    }
+    // Another form than the plain one has another row, and the other mixers theirs still.
+    c.chunk = 2;
+    assert_string_equal(config_layer_mixer(&c, table, 4).mixer->serves, "lattice");
+    assert_string_equal(config_layer_mixer(&c, table, 5).mixer->name, "delta");
+    c = preset("nano");
+    config_settle_length(&c, 777);
+    assert_int_equal(c.max_seq_len, 0);   // nobody needs it
 }
 
 static void test_json(void **state)
@@ -149,7 +232,21 @@ static void test_json(void **state)
     free(text);
     Error error;
     assert_int_equal(config_from_json(&back, json, &error), 0);
+    assert_null(config_missing_key(json));
+    cJSON_DeleteItemFromObject(json, "chunk");
+    assert_string_equal(config_missing_key(json), "chunk");
     cJSON_Delete(json);   // the strings must outlive the tree
+    assert_same(&c, &back);
+
+    // Keys with a usual value stand there where they have another.
+    choose_mixer(&c, "lattice,attention:1k");
+    c.no_projection = c.no_normalisation = true;
+    c.l1 = 0.1;
+    c.max_seq_len = 9;
+    json = config_to_json(&c);
+    assert_int_equal(cJSON_GetArraySize(json), 21);
+    assert_int_equal(config_from_json(&back, json, &error), 0);
+    cJSON_Delete(json);
     assert_same(&c, &back);
 
     json = cJSON_Parse("{\"d_model\": 96, \"forget_gate\": true}");
@@ -171,6 +268,8 @@ static void test_json(void **state)
         {"{\"tie_embeddings\": 1}", "true or false"},
         {"{\"norm_eps\": null}", "finite number, not null"},
         {"{\"mixer\": \"mamba\"}", "mixer \"mamba\""},
+        {"{\"mixer\": [\"lattice\"]}", "\"mixer\""},
+        {"{\"objective\": \"guess\"}", "objective \"guess\""},
         {"{\"model_type\": \"gpt2\"}", "another kind of model"},
         {"{\"model_type\": 3}", "model_type"},
         {"[]", "JSON object"},
@@ -234,6 +333,10 @@ static void test_flags(void **state)
     assert_int_equal(with_flags(&c, "9m", &error, "--d-model", "100", "--n-head", "3", NULL), -1);
     assert_non_null(strstr(error.text, "d_model 100 is not divisible by n_head 3"));
 
+    assert_int_equal(with_flags(&c, "nano", &error, "--mixer", "linear,attention:64", "--l1=0.5", "--no-projection", "--max-seq-len", "2k", NULL), 0);
+    assert_string_equal(c.mixer, "linear,attention:64");
+    assert_true(c.l1 == 0.5 && c.no_projection && !c.no_normalisation && c.max_seq_len == 2048);
+
     ArgSpec specs[4];
     assert_int_equal(config_arg_specs(specs, 4, &c), 4);
 }
@@ -241,7 +344,8 @@ static void test_flags(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets), cmocka_unit_test(test_validate), cmocka_unit_test(test_json), cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_presets), cmocka_unit_test(test_validate), cmocka_unit_test(test_validate_mixers),
+        cmocka_unit_test(test_layer_mixers), cmocka_unit_test(test_json), cmocka_unit_test(test_flags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -482,6 +482,7 @@ int settings_same_model(const TrainSettings *settings, const ModelConfig *checkp
     if (read_shape(&asked, &vocab_is_asked, settings, error) || config_apply_flags(&asked, specs, n_specs, error)) {
         return -1;
     }
+    config_settle_length(&asked, checkpoint->max_seq_len);
     // The tokenizer decided the size of the vocabulary, unless somebody insisted.
     if (!vocab_is_asked) {
         asked.vocab_size = checkpoint->vocab_size;

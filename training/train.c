@@ -203,6 +203,7 @@ static int find_shape(Job *job, bool *vocab_is_asked, Error *error)
         if (settings_model(&job->config, vocab_is_asked, &job->settings, error)) {
             return -1;
         }
+        config_settle_length(&job->config, job->settings.seq_len);
         return config_validate(&job->config, error);
     }
     if (checkpoint_load_model(&job->model, job->kernels, job->checkpoint, error)) {

@@ -464,6 +464,6 @@ const Mixer ISA_NAME(attention_mixer) = {
     .state_init = state_init,
     .forward = forward,
     .backward = backward,
-    .needs = {.square = true},
+    .needs = {.square = true, .bare = true},
     .window_state_floats = window_state_floats,
 };

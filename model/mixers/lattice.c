@@ -504,4 +504,5 @@ const Mixer ISA_NAME(lattice_mixer) = {
     .state_init = state_init,
     .forward = forward,
     .backward = backward,
+    .needs = {.gate = true, .may_forget = true, .start = true},
 };

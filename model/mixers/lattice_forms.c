@@ -459,5 +459,6 @@ const Mixer ISA_NAME(lattice_forms_mixer) = {
     .state_init = state_init,
     .forward = forward,
     .backward = backward,
-    .needs = {.gate = true, .may_forget = true, .start = true},
+    .needs = {.gate = true, .may_forget = true, .start = true, .chunk = true, .form = true},
+    .serves = "lattice",
 };

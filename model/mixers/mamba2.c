@@ -5,4 +5,4 @@ static const ScanRule rule = {
     .decay = SCAN_HEAD,
 };
 
-SCAN_MIXER(mamba2, rule, .gate = true, .forget = true)
+SCAN_MIXER(mamba2, rule, .gate = true, .forget = true, .shared_gate = true)

@@ -41,7 +41,7 @@ typedef struct MixerTensors {
     const float *ln_weight, *ln_bias;   // [H, d] layer norm of a head
     size_t chunk;                    // tokens whose writes start from one state, counted from the sequence's first; 0 and 1: every token reads the one before
     size_t window;                   // attention: tokens that a token sees, itself included; 0 = all before it. With states it must be given.
-    LatticeForm form;                // lattice_forms only
+    LatticeForm form;                // Lattice
 } MixerTensors;
 
 typedef struct MixerGradients {
@@ -52,15 +52,19 @@ typedef struct MixerGradients {
     float *ln_weight, *ln_bias;      // [H, d], accumulated
 } MixerGradients;
 
-// What a mixer reads beside q, k and v, for whoever lays out parameters. Lattice's row leaves it zero and reads g, state0 and perhaps mu.
+// What a mixer reads beside q, k and v: parameters, blocks and the checks of a configuration follow from it.
 typedef struct MixerNeeds {
     bool gate;          // g
     bool forget;        // mu, in every configuration
     bool may_forget;    // mu where the configuration has a forget gate
+    bool shared_gate;   // g and mu come from one number a a head: g = softplus(a), mu = exp(−g·exp(A)) with a learned A; else each is a sigmoid
     bool slot_decay;    // alpha
     bool start;         // state0
     bool norm;          // ln_weight, ln_bias
     bool square;        // m = d
+    bool chunk;         // chunk
+    bool form;          // form
+    bool bare;          // q, k and v as projected, o as it is: no convolution, no activation, no norm of a head, no output gate
 } MixerNeeds;
 
 typedef struct Mixer {
@@ -81,6 +85,8 @@ typedef struct Mixer {
     void (*backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape);
     MixerNeeds needs;
+    // The name that configurations know where it is another row's: this row runs the forms that the other cannot. NULL: its own.
+    const char *serves;
     // Set where the state grows with what a token may look back on (state_floats is NULL then): floats of one sequence's state for this window.
     size_t (*window_state_floats)(const MixerShape *shape, size_t window);
 } Mixer;

@@ -1,4 +1,4 @@
-// The table of mixers of one instruction set. A new mixer: one file beside this one, one row here, its name in config_validate.
+// The table of mixers of one instruction set. A new mixer: one file beside this one, one row here.
 #include "model/kernels/simd.h"
 #include "model/mixers/mixer.h"
 

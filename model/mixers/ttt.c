@@ -117,4 +117,4 @@ static const ScanRule rule = {
     .output_backward = output_backward,
 };
 
-SCAN_MIXER(ttt, rule, .gate = true, .start = true, .norm = true, .square = true)
+SCAN_MIXER(ttt, rule, .gate = true, .start = true, .norm = true, .square = true, .chunk = true)

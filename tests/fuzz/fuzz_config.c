@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char *text = written != NULL ? json_to_text(written, false) : NULL;
         cJSON *read = text != NULL ? cJSON_Parse(text) : NULL;
         if (read == NULL || config_preset(&back, "110m", &error) || config_from_json(&back, read, &error) || back.d_model != config.d_model ||
-            back.norm_eps != config.norm_eps || back.mixer != config.mixer) {
+            back.norm_eps != config.norm_eps || strcmp(back.mixer, config.mixer) != 0) {
             abort();
         }
         cJSON_Delete(written);

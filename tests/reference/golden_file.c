@@ -225,10 +225,6 @@ static int read_config(ModelConfig *config, const cJSON *meta, Error *error)
     if (stored == NULL || config_preset(config, "nano", error) < 0) {
         return -1;
     }
-    const char *mixer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(stored, "mixer"));
-    if (mixer != NULL && strcmp(mixer, "lattice") != 0) {
-        return error_set(error, "not supported: mixer %s", mixer);
-    }
     cJSON *copy = cJSON_Duplicate(stored, true);
     if (copy == NULL || (!cJSON_HasObjectItem(copy, "model_type") && cJSON_AddStringToObject(copy, "model_type", "lattice") == NULL)) {
         cJSON_Delete(copy);
@@ -239,19 +235,8 @@ static int read_config(ModelConfig *config, const cJSON *meta, Error *error)
     if (result < 0) {
         return -1;
     }
-    ReferenceForm form = reference_form(config);
-    char missing[128];
-    if (reference_mixer_unsupported(&form, missing) != NULL) {
-        return error_set(error, "not supported: %s", missing);
-    }
-    // The file only needs sizes that the table of parameters can hold; whether the fast build runs them is asked later.
-    int64_t sizes[] = {config->vocab_size, config->d_model, config->n_layer, config->n_head, config->d_head, config->n_slot, config->conv_width};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (sizes[i] < 1 || sizes[i] > MAX_SIZE) {
-            return error_set(error, "\"config\" has a size outside 1 … %d", MAX_SIZE);
-        }
-    }
-    return config->mlp_hidden >= 0 && config->mlp_hidden <= MAX_SIZE ? 0 : error_set(error, "mlp_hidden lies outside 0 … %d", MAX_SIZE);
+    // The table of parameters and the reference need what the programs need.
+    return config_validate(config, error);
 }
 
 static int read_tokens(GoldenModel *golden, Pool *pool, const cJSON *json, Error *error)

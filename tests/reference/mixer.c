@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/kernels/kernels.h"
+#include "model/mixers/mixer.h"
 #include "tests/reference/reference.h"
 
 double reference_dot(const double *x, const double *y, size_t n)
@@ -57,13 +59,13 @@ typedef struct ReferenceMixer {
 static const ReferenceMixer mixers[] = {
     {"lattice", true, {.gate = true, .forget = true, .no_forget = true, .start = true, .state = true}, reference_lattice_forward, reference_lattice_backward},
     {"linear", false, {.no_forget = true, .state = true}, RECURRENT},
-    {"mamba2", false, {.gate = true, .forget = true, .state = true}, RECURRENT},
+    {"mamba2", false, {.gate = true, .forget = true, .state = true, .shared_gate = true}, RECURRENT},
     {"gla", false, {.no_forget = true, .slot_decay = true, .state = true}, RECURRENT},
     {"delta", false, {.gate = true, .no_forget = true, .state = true}, RECURRENT},
     {"gated_delta", false, {.gate = true, .forget = true, .state = true}, RECURRENT},
     {"output_norm", false, {.gate = true, .forget = true, .no_forget = true, .start = true, .state = true}, RECURRENT},
     {"ttt", true, {.gate = true, .no_forget = true, .start = true, .norm = true, .state = true, .square = true}, RECURRENT},
-    {"attention", false, {.no_forget = true, .square = true}, reference_attention_forward, reference_attention_backward},
+    {"attention", false, {.no_forget = true, .square = true, .bare = true}, reference_attention_forward, reference_attention_backward},
 };
 
 static const ReferenceMixer *find_mixer(const char *name)
@@ -76,10 +78,13 @@ static const ReferenceMixer *find_mixer(const char *name)
     return NULL;
 }
 
-ReferenceForm reference_form(const ModelConfig *config)
+ReferenceForm reference_form(const ModelConfig *config, size_t layer)
 {
-    return (ReferenceForm){.mixer = config->mixer, .objective = config->objective, .chunk = (size_t)config->chunk, .chunk_form = config->chunk_form,
-                           .chunk_norm = config->chunk_norm};
+    LayerMixer chosen = config_layer_mixer(config, kernels_available()[0]->mixers, layer);
+    const ReferenceMixer *mixer = find_mixer(chosen.mixer->serves != NULL ? chosen.mixer->serves : chosen.mixer->name);
+    return (ReferenceForm){.mixer = mixer->name, .objective = config->objective, .chunk = mixer->chunked ? (size_t)config->chunk : 1,
+                           .chunk_form = config->chunk_form, .chunk_norm = config->chunk_norm, .no_projection = config->no_projection,
+                           .no_normalisation = config->no_normalisation, .l1 = config->l1, .window = chosen.window};
 }
 
 ReferenceNeeds reference_needs(const ReferenceForm *form) { return find_mixer(form->mixer)->needs; }

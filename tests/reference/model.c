@@ -6,12 +6,17 @@
 #include "tests/reference/reference.h"
 
 typedef struct Layer {
+    ReferenceForm form;
+    ReferenceNeeds needs;
+    bool forget;            // mu is read
     double *x;              // [n, D] what enters the block
     double *y;              // [n, D] its norm
     double *pre[3];         // projections for q, k [n, H·m] and v [n, H·d], before the convolution
     double *qkv[3];         // after it
-    double *z;              // [n, H·d]
-    double *g, *mu;         // [n, H]; mu NULL without the forget gate
+    double *z;              // [n, H·d]; NULL in a bare block, where qkv is pre and gated is o
+    double *gates;          // [n, H] what softplus reads; NULL where g and mu are sigmoids
+    double *g, *mu;         // [n, H]; NULL where there is none
+    double *low, *alpha;    // [n, rank], [n, H·m]; NULL where there is none
     double *o, *gated;      // [n, H·d] what the mixer gives, and after the output gate
     double *middle;         // [n, D] between mixer and MLP
     double *y2;             // [n, D]
@@ -88,44 +93,76 @@ static void scatter_head(double *rows, const double *in, size_t b, size_t head, 
     }
 }
 
+// [T, size] of one head out of rows [n, H, size], or NULL.
+static double *gathered(Pool *pool, const double *rows, size_t b, size_t head, size_t size, const Run *run)
+{
+    double *out = rows != NULL ? pool_doubles(pool, run->length * size) : NULL;
+    if (rows != NULL) {
+        gather_head(out, rows, b, head, size, run);
+    }
+    return out;
+}
+
+// A head's part of a parameter [H, size] that the layer has, or NULL.
+static const double *head_weight(const Run *run, size_t layer, const char *suffix, bool wanted, size_t head, size_t size)
+{
+    return wanted ? weight(run, layer, suffix) + head * size : NULL;
+}
+
+static double *head_gradient(const Run *run, size_t layer, const char *suffix, bool wanted, size_t head, size_t size)
+{
+    return wanted ? gradient(run, layer, suffix) + head * size : NULL;
+}
+
 // One head's inputs, gathered into arrays of `pool`.
 static ReferenceTensors head_tensors(Pool *pool, const Run *run, size_t layer, size_t b, size_t head)
 {
     const Layer *l = &run->layers[layer];
-    size_t length = run->length, m = run->m, d = run->d;
-    double *q = pool_doubles(pool, length * m), *k = pool_doubles(pool, length * m), *v = pool_doubles(pool, length * d);
-    double *g = pool_doubles(pool, length), *mu = NULL;
-    gather_head(q, l->qkv[0], b, head, m, run);
-    gather_head(k, l->qkv[1], b, head, m, run);
-    gather_head(v, l->qkv[2], b, head, d, run);
-    gather_head(g, l->g, b, head, 1, run);
-    if (l->mu != NULL) {
-        mu = pool_doubles(pool, length);
-        gather_head(mu, l->mu, b, head, 1, run);
-    }
-    return (ReferenceTensors){.q = q, .k = k, .v = v, .g = g, .mu = mu, .state0 = weight(run, layer, "mixer.state0") + head * m * d};
+    size_t m = run->m, d = run->d;
+    return (ReferenceTensors){
+        .q = gathered(pool, l->qkv[0], b, head, m, run),
+        .k = gathered(pool, l->qkv[1], b, head, m, run),
+        .v = gathered(pool, l->qkv[2], b, head, d, run),
+        .g = gathered(pool, l->g, b, head, 1, run),
+        .mu = gathered(pool, l->mu, b, head, 1, run),
+        .alpha = gathered(pool, l->alpha, b, head, m, run),
+        .state0 = head_weight(run, layer, "mixer.state0", l->needs.start, head, m * d),
+        .ln_weight = head_weight(run, layer, "mixer.ln.weight", l->needs.norm, head, d),
+        .ln_bias = head_weight(run, layer, "mixer.ln.bias", l->needs.norm, head, d),
+    };
 }
 
 static void mix(const Run *run, size_t layer)
 {
-    ReferenceForm form = reference_form(run->config);
     ReferenceMixerShape shape = {run->length, run->m, run->d};
     for (size_t b = 0; b < run->batch; b++) {
         for (size_t head = 0; head < run->n_head; head++) {
             Pool pool = {0};
             ReferenceTensors in = head_tensors(&pool, run, layer, b, head);
             double *o = pool_doubles(&pool, run->length * run->d);
-            reference_mixer_forward(o, NULL, &in, &form, &shape);
+            reference_mixer_forward(o, NULL, &in, &run->layers[layer].form, &shape);
             scatter_head(run->layers[layer].o, o, b, head, run->d, run);
             pool_free(&pool);
         }
     }
 }
 
-// From do_ [n, H·d]: sets dqkv[3], dg and dmu (as qkv, g and mu), adds to the gradient of state0.
-static void mix_backward(double *const dqkv[3], double *dg, double *dmu, const double *do_, const Run *run, size_t layer)
+// Gradients of what the mixer reads, as rows of all heads; NULL as in the layer.
+typedef struct MixGradients {
+    double *qkv[3], *g, *mu, *alpha;
+} MixGradients;
+
+static void scatter_if(double *rows, const double *in, size_t b, size_t head, size_t size, const Run *run)
 {
-    ReferenceForm form = reference_form(run->config);
+    if (rows != NULL) {
+        scatter_head(rows, in, b, head, size, run);
+    }
+}
+
+// From do_ [n, H·d]: sets the rows, adds to the gradients of state0 and of the norm.
+static void mix_backward(const MixGradients *rows, const double *do_, const Run *run, size_t layer)
+{
+    const Layer *l = &run->layers[layer];
     ReferenceMixerShape shape = {run->length, run->m, run->d};
     size_t length = run->length, m = run->m, d = run->d;
     for (size_t b = 0; b < run->batch; b++) {
@@ -136,30 +173,43 @@ static void mix_backward(double *const dqkv[3], double *dg, double *dmu, const d
                 .q = pool_doubles(&pool, length * m),
                 .k = pool_doubles(&pool, length * m),
                 .v = pool_doubles(&pool, length * d),
-                .g = pool_doubles(&pool, length),
-                .mu = dmu != NULL ? pool_doubles(&pool, length) : NULL,
-                .state0 = gradient(run, layer, "mixer.state0") + head * m * d,
+                .g = in.g != NULL ? pool_doubles(&pool, length) : NULL,
+                .mu = in.mu != NULL ? pool_doubles(&pool, length) : NULL,
+                .alpha = in.alpha != NULL ? pool_doubles(&pool, length * m) : NULL,
+                .state0 = head_gradient(run, layer, "mixer.state0", l->needs.start, head, m * d),
+                .ln_weight = head_gradient(run, layer, "mixer.ln.weight", l->needs.norm, head, d),
+                .ln_bias = head_gradient(run, layer, "mixer.ln.bias", l->needs.norm, head, d),
             };
-            double *d_out = pool_doubles(&pool, length * d);
-            gather_head(d_out, do_, b, head, d, run);
-            reference_mixer_backward(&grad, d_out, NULL, &in, &form, &shape);
-            scatter_head(dqkv[0], grad.q, b, head, m, run);
-            scatter_head(dqkv[1], grad.k, b, head, m, run);
-            scatter_head(dqkv[2], grad.v, b, head, d, run);
-            scatter_head(dg, grad.g, b, head, 1, run);
-            if (dmu != NULL) {
-                scatter_head(dmu, grad.mu, b, head, 1, run);
-            }
+            double *d_out = gathered(&pool, do_, b, head, d, run);
+            reference_mixer_backward(&grad, d_out, NULL, &in, &l->form, &shape);
+            scatter_head(rows->qkv[0], grad.q, b, head, m, run);
+            scatter_head(rows->qkv[1], grad.k, b, head, m, run);
+            scatter_head(rows->qkv[2], grad.v, b, head, d, run);
+            scatter_if(rows->g, grad.g, b, head, 1, run);
+            scatter_if(rows->mu, grad.mu, b, head, 1, run);
+            scatter_if(rows->alpha, grad.alpha, b, head, m, run);
             pool_free(&pool);
         }
     }
 }
 
+// W x of a weight [n_out, n_in]
+static double *project(Run *run, const double *x, size_t layer, const char *suffix, size_t n_in, size_t n_out)
+{
+    double *out = pool_doubles(&run->pool, run->n * n_out);
+    reference_linear_forward(out, x, weight(run, layer, suffix), run->n, n_in, n_out);
+    return out;
+}
+
+static void project_backward(double *dx, const double *dout, const double *x, Run *run, size_t layer, const char *suffix, size_t n_in, size_t n_out)
+{
+    reference_linear_backward(dx, gradient(run, layer, suffix), dout, x, weight(run, layer, suffix), run->n, n_in, n_out);
+}
+
 // A gate sigmoid(W y + b), one number a head, named "mixer.g" or "mixer.mu".
 static double *gate(Run *run, size_t layer, const char *weight_name, const char *bias_name)
 {
-    double *x = pool_doubles(&run->pool, run->n * run->n_head), *out = pool_doubles(&run->pool, run->n * run->n_head);
-    reference_linear_forward(x, run->layers[layer].y, weight(run, layer, weight_name), run->n, run->width, run->n_head);
+    double *x = project(run, run->layers[layer].y, layer, weight_name, run->width, run->n_head), *out = pool_doubles(&run->pool, run->n * run->n_head);
     reference_sigmoid_forward(out, x, weight(run, layer, bias_name), run->n, run->n_head);
     return out;
 }
@@ -168,8 +218,63 @@ static void gate_backward(double *dy, const double *dout, const double *out, Run
 {
     double *dx = pool_doubles(&run->pool, run->n * run->n_head);
     reference_sigmoid_backward(dx, gradient(run, layer, bias_name), dout, out, run->n, run->n_head);
-    reference_linear_backward(dy, gradient(run, layer, weight_name), dx, run->layers[layer].y, weight(run, layer, weight_name), run->n, run->width,
-                              run->n_head);
+    project_backward(dy, dx, run->layers[layer].y, run, layer, weight_name, run->width, run->n_head);
+}
+
+// Width of the narrow layer before alpha: as the parameters say.
+static size_t decay_rank(const Run *run, size_t layer)
+{
+    char name[96];
+    snprintf(name, sizeof name, "layers.%zu.mixer.alpha_down.weight", layer);
+    return tensor_find(run->table, name)->shape[0];
+}
+
+static void gates_forward(Run *run, size_t layer)
+{
+    Layer *l = &run->layers[layer];
+    size_t n = run->n, heads = run->n_head, slots = heads * run->m;
+    if (l->needs.shared_gate) {
+        l->g = pool_doubles(&run->pool, n * heads);
+        l->mu = pool_doubles(&run->pool, n * heads);
+        l->gates = project(run, l->y, layer, "mixer.g.weight", run->width, heads);
+        reference_softplus_forward(l->g, l->mu, l->gates, weight(run, layer, "mixer.g.bias"), weight(run, layer, "mixer.A"), n, heads);
+        return;
+    }
+    l->g = l->needs.gate ? gate(run, layer, "mixer.g.weight", "mixer.g.bias") : NULL;
+    l->mu = l->forget ? gate(run, layer, "mixer.mu.weight", "mixer.mu.bias") : NULL;
+    if (l->needs.slot_decay) {
+        size_t rank = decay_rank(run, layer);
+        l->low = project(run, l->y, layer, "mixer.alpha_down.weight", run->width, rank);
+        l->alpha = pool_doubles(&run->pool, n * slots);
+        reference_slot_decay_forward(l->alpha, project(run, l->low, layer, "mixer.alpha_up.weight", rank, slots), weight(run, layer, "mixer.alpha_up.bias"),
+                                     n, slots);
+    }
+}
+
+static void gates_backward(double *dy, const MixGradients *rows, Run *run, size_t layer)
+{
+    Layer *l = &run->layers[layer];
+    size_t n = run->n, heads = run->n_head, slots = heads * run->m;
+    if (l->needs.shared_gate) {
+        double *dx = pool_doubles(&run->pool, n * heads);
+        reference_softplus_backward(dx, gradient(run, layer, "mixer.g.bias"), gradient(run, layer, "mixer.A"), rows->g, rows->mu, l->gates,
+                                    weight(run, layer, "mixer.g.bias"), weight(run, layer, "mixer.A"), n, heads);
+        project_backward(dy, dx, l->y, run, layer, "mixer.g.weight", run->width, heads);
+        return;
+    }
+    if (l->needs.gate) {
+        gate_backward(dy, rows->g, l->g, run, layer, "mixer.g.weight", "mixer.g.bias");
+    }
+    if (l->forget) {
+        gate_backward(dy, rows->mu, l->mu, run, layer, "mixer.mu.weight", "mixer.mu.bias");
+    }
+    if (l->needs.slot_decay) {
+        size_t rank = decay_rank(run, layer);
+        double *dx = pool_doubles(&run->pool, n * slots), *dlow = pool_doubles(&run->pool, n * rank);
+        reference_slot_decay_backward(dx, gradient(run, layer, "mixer.alpha_up.bias"), rows->alpha, l->alpha, n, slots);
+        project_backward(dlow, dx, l->low, run, layer, "mixer.alpha_up.weight", rank, slots);
+        project_backward(dy, dlow, l->y, run, layer, "mixer.alpha_down.weight", run->width, rank);
+    }
 }
 
 // The mixer's half of a block: l->middle = x + Wo(...)
@@ -177,58 +282,71 @@ static void mixer_forward(Run *run, size_t layer)
 {
     Layer *l = &run->layers[layer];
     size_t n = run->n, value_size = run->n_head * run->d;
+    l->form = reference_form(run->config, layer);
+    l->needs = reference_needs(&l->form);
+    l->forget = l->needs.forget && (run->config->forget_gate || !l->needs.no_forget);
     l->y = pool_doubles(&run->pool, n * run->width);
     reference_rmsnorm_forward(l->y, l->x, weight(run, layer, "norm.weight"), run->eps, n, run->width);
     for (size_t i = 0; i < 3; i++) {
         size_t channels = run->n_head * head_size(run, i);
         ReferenceConvShape shape = conv_shape(run, i);
-        l->pre[i] = pool_doubles(&run->pool, n * channels);
-        l->qkv[i] = pool_doubles(&run->pool, n * channels);
-        reference_linear_forward(l->pre[i], l->y, weight(run, layer, projection_names[i]), n, run->width, channels);
-        reference_conv_forward(l->qkv[i], l->pre[i], weight(run, layer, conv_weight_names[i]), weight(run, layer, conv_bias_names[i]), &shape);
+        l->qkv[i] = l->pre[i] = project(run, l->y, layer, projection_names[i], run->width, channels);
+        if (!l->needs.bare) {
+            l->qkv[i] = pool_doubles(&run->pool, n * channels);
+            reference_conv_forward(l->qkv[i], l->pre[i], weight(run, layer, conv_weight_names[i]), weight(run, layer, conv_bias_names[i]), &shape);
+        }
     }
-    l->z = pool_doubles(&run->pool, n * value_size);
-    reference_linear_forward(l->z, l->y, weight(run, layer, "mixer.z.weight"), n, run->width, value_size);
-    l->g = gate(run, layer, "mixer.g.weight", "mixer.g.bias");
-    l->mu = run->config->forget_gate ? gate(run, layer, "mixer.mu.weight", "mixer.mu.bias") : NULL;
-    l->o = pool_doubles(&run->pool, n * value_size);
+    gates_forward(run, layer);
+    l->gated = l->o = pool_doubles(&run->pool, n * value_size);
     mix(run, layer);
-    l->gated = pool_doubles(&run->pool, n * value_size);
-    reference_gate_forward(l->gated, l->o, l->z, weight(run, layer, "mixer.out_norm.weight"), run->eps, n, run->n_head, run->d);
-    l->middle = pool_doubles(&run->pool, n * run->width);
-    reference_linear_forward(l->middle, l->gated, weight(run, layer, "mixer.o.weight"), n, value_size, run->width);
+    if (!l->needs.bare) {
+        l->z = project(run, l->y, layer, "mixer.z.weight", run->width, value_size);
+        l->gated = pool_doubles(&run->pool, n * value_size);
+        reference_gate_forward(l->gated, l->o, l->z, weight(run, layer, "mixer.out_norm.weight"), run->eps, n, run->n_head, run->d);
+    }
+    l->middle = project(run, l->gated, layer, "mixer.o.weight", value_size, run->width);
     add(l->middle, l->x, n * run->width);
+}
+
+// dqkv[i] becomes the gradient of the projections, which goes to dy.
+static void projections_backward(double *dy, double *const dqkv[3], Run *run, size_t layer)
+{
+    Layer *l = &run->layers[layer];
+    for (size_t i = 0; i < 3; i++) {
+        size_t channels = run->n_head * head_size(run, i);
+        ReferenceConvShape shape = conv_shape(run, i);
+        double *dpre = l->needs.bare ? dqkv[i] : pool_doubles(&run->pool, run->n * channels);
+        if (!l->needs.bare) {
+            reference_conv_backward(dpre, gradient(run, layer, conv_weight_names[i]), gradient(run, layer, conv_bias_names[i]), dqkv[i], l->pre[i],
+                                    weight(run, layer, conv_weight_names[i]), weight(run, layer, conv_bias_names[i]), &shape);
+        }
+        project_backward(dy, dpre, l->y, run, layer, projection_names[i], run->width, channels);
+    }
 }
 
 // dx [n, D] holds the gradient of l->middle and becomes that of l->x.
 static void mixer_backward(double *dx, Run *run, size_t layer)
 {
     Layer *l = &run->layers[layer];
-    size_t n = run->n, value_size = run->n_head * run->d;
-    double *dgated = pool_doubles(&run->pool, n * value_size), *do_ = pool_doubles(&run->pool, n * value_size);
-    double *dz = pool_doubles(&run->pool, n * value_size), *dy = pool_doubles(&run->pool, n * run->width);
-    double *dg = pool_doubles(&run->pool, n * run->n_head), *dmu = l->mu != NULL ? pool_doubles(&run->pool, n * run->n_head) : NULL;
-    double *dqkv[3];
-    reference_linear_backward(dgated, gradient(run, layer, "mixer.o.weight"), dx, l->gated, weight(run, layer, "mixer.o.weight"), n, value_size, run->width);
-    reference_gate_backward(do_, dz, gradient(run, layer, "mixer.out_norm.weight"), dgated, l->o, l->z, weight(run, layer, "mixer.out_norm.weight"), run->eps,
-                            n, run->n_head, run->d);
-    for (size_t i = 0; i < 3; i++) {
-        dqkv[i] = pool_doubles(&run->pool, n * run->n_head * head_size(run, i));
+    size_t n = run->n, value_size = run->n_head * run->d, heads = n * run->n_head;
+    double *dgated = pool_doubles(&run->pool, n * value_size), *do_ = dgated, *dy = pool_doubles(&run->pool, n * run->width);
+    project_backward(dgated, dx, l->gated, run, layer, "mixer.o.weight", value_size, run->width);
+    if (!l->needs.bare) {
+        double *dz = pool_doubles(&run->pool, n * value_size);
+        do_ = pool_doubles(&run->pool, n * value_size);
+        reference_gate_backward(do_, dz, gradient(run, layer, "mixer.out_norm.weight"), dgated, l->o, l->z, weight(run, layer, "mixer.out_norm.weight"),
+                                run->eps, n, run->n_head, run->d);
+        project_backward(dy, dz, l->y, run, layer, "mixer.z.weight", run->width, value_size);
     }
-    mix_backward(dqkv, dg, dmu, do_, run, layer);
-    for (size_t i = 0; i < 3; i++) {
-        size_t channels = run->n_head * head_size(run, i);
-        ReferenceConvShape shape = conv_shape(run, i);
-        double *dpre = pool_doubles(&run->pool, n * channels);
-        reference_conv_backward(dpre, gradient(run, layer, conv_weight_names[i]), gradient(run, layer, conv_bias_names[i]), dqkv[i], l->pre[i],
-                                weight(run, layer, conv_weight_names[i]), weight(run, layer, conv_bias_names[i]), &shape);
-        reference_linear_backward(dy, gradient(run, layer, projection_names[i]), dpre, l->y, weight(run, layer, projection_names[i]), n, run->width, channels);
-    }
-    reference_linear_backward(dy, gradient(run, layer, "mixer.z.weight"), dz, l->y, weight(run, layer, "mixer.z.weight"), n, run->width, value_size);
-    gate_backward(dy, dg, l->g, run, layer, "mixer.g.weight", "mixer.g.bias");
-    if (dmu != NULL) {
-        gate_backward(dy, dmu, l->mu, run, layer, "mixer.mu.weight", "mixer.mu.bias");
-    }
+    MixGradients rows = {
+        .qkv = {pool_doubles(&run->pool, heads * run->m), pool_doubles(&run->pool, heads * run->m), pool_doubles(&run->pool, heads * run->d)},
+        .g = l->g != NULL ? pool_doubles(&run->pool, heads) : NULL,
+        .mu = l->mu != NULL ? pool_doubles(&run->pool, heads) : NULL,
+        .alpha = l->alpha != NULL ? pool_doubles(&run->pool, heads * run->m) : NULL,
+    };
+    mix_backward(&rows, do_, run, layer);
+    projections_backward(dy, rows.qkv, run, layer);
+    gates_backward(dy, &rows, run, layer);
     reference_rmsnorm_backward(dx, gradient(run, layer, "norm.weight"), dy, l->x, weight(run, layer, "norm.weight"), run->eps, n, run->width);
 }
 

@@ -105,7 +105,8 @@ typedef struct ReferenceForm {
     size_t window;           // attention: tokens that a token sees, itself included; 0 = all before it
 } ReferenceForm;
 
-ReferenceForm reference_form(const ModelConfig *config);
+// Of a layer; the configuration must be valid.
+ReferenceForm reference_form(const ModelConfig *config, size_t layer);
 
 // What a mixer reads beside q, k and v.
 typedef struct ReferenceNeeds {
@@ -116,6 +117,8 @@ typedef struct ReferenceNeeds {
     bool norm;               // ln_weight, ln_bias
     bool state;              // has an end state
     bool square;             // m = d
+    bool shared_gate;        // in a model, g and mu come from one number: softplus and decay
+    bool bare;               // in a model, no convolution, gate and norm around it
 } ReferenceNeeds;
 
 // Of a supported form.

@@ -1,0 +1,59 @@
+// Every mixer, and every form and ablation of Lattice, as a model's configuration has it: what the tests of whole models run through.
+#ifndef TESTS_CHOICES_H
+#define TESTS_CHOICES_H
+
+#include <stdio.h>
+
+#include "model/config.h"
+
+typedef struct ModelChoice {
+    const char *mixer, *objective;
+    int64_t chunk;
+    const char *chunk_form, *chunk_norm;
+    bool forget_gate, square;   // square: the mixer needs m = d
+    bool no_projection, no_normalisation;
+    double l1;
+} ModelChoice;
+
+static const ModelChoice model_choices[] = {
+    {.mixer = "lattice", .forget_gate = true},
+    {.mixer = "lattice", .objective = "encode", .chunk = 4, .chunk_form = "gated"},
+    {.mixer = "lattice", .objective = "similarity", .chunk = 7, .chunk_norm = "chunk", .forget_gate = true},
+    {.mixer = "lattice", .objective = "encode"},
+    {.mixer = "lattice", .no_projection = true},
+    {.mixer = "lattice", .no_normalisation = true, .forget_gate = true},
+    {.mixer = "lattice", .l1 = 0.01},
+    {.mixer = "linear"},
+    {.mixer = "mamba2"},
+    {.mixer = "gla"},
+    {.mixer = "delta"},
+    {.mixer = "gated_delta"},
+    {.mixer = "output_norm", .forget_gate = true},
+    {.mixer = "ttt", .square = true},
+    {.mixer = "ttt", .chunk = 5, .square = true},
+    {.mixer = "attention", .square = true},
+    {.mixer = "attention:6", .square = true},
+    {.mixer = "gla,attention:9", .square = true},
+    {.mixer = "mamba2,lattice", .objective = "similarity", .chunk = 3},
+};
+enum { MODEL_CHOICES = sizeof model_choices / sizeof model_choices[0] };
+
+static inline void choose_mixer(ModelConfig *config, const char *mixer) { snprintf(config->mixer, sizeof config->mixer, "%s", mixer); }
+
+// Puts a choice into a configuration; attention without a window sees 50 tokens.
+static inline void make_choice(ModelConfig *config, const ModelChoice *choice)
+{
+    choose_mixer(config, choice->mixer);
+    config->objective = choice->objective != NULL ? choice->objective : "decode";
+    config->chunk = choice->chunk > 0 ? choice->chunk : 1;
+    config->chunk_form = choice->chunk_form != NULL ? choice->chunk_form : "frozen";
+    config->chunk_norm = choice->chunk_norm != NULL ? choice->chunk_norm : "token";
+    config->forget_gate = choice->forget_gate;
+    config->no_projection = choice->no_projection;
+    config->no_normalisation = choice->no_normalisation;
+    config->l1 = choice->l1;
+    config->n_slot = choice->square ? config->d_head : config->n_slot;
+    config_settle_length(config, 50);
+}
+
+#endif
