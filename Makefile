@@ -20,14 +20,14 @@ MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 ifeq ($(ARCH),x86_64)
   ISAS := generic avx2 avx512
-  # Only the matrix products differ with bf16 instructions; table.c joins them with the rest of avx512.
-  BF16_OBJ := $(BUILD)/avx512bf16/model/kernels/gemm.o $(BUILD)/avx512bf16/model/kernels/update.o
+  # Only the matrix products differ with bf16 and int8 instructions; table.c joins them with the rest of avx512.
+  BF16_OBJ := $(foreach part,gemm few_rows packed update,$(BUILD)/avx512bf16/model/kernels/$(part).o)
 else
   ISAS := generic
 endif
 ISA_FLAGS_generic :=
 ISA_FLAGS_avx2    := -mavx2 -mfma
-ISA_FLAGS_avx512bf16 = $(ISA_FLAGS_avx512) -mavx512bf16
+ISA_FLAGS_avx512bf16 = $(ISA_FLAGS_avx512) -mavx512bf16 -mavx512vnni
 ISA_FLAGS_avx512  := -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas

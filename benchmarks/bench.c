@@ -10,51 +10,15 @@
 
 #include "base/args.h"
 #include "base/progress.h"
-#include "base/rng.h"
+#include "benchmarks/bench.h"
 #include "benchmarks/encode.h"
 #include "benchmarks/optimizer.h"
 #include "benchmarks/profile.h"
-#include "benchmarks/report.h"
-#include "infer/session.h"
 #include "model/block.h"
 #include "model/mixers/mixer.h"
 #include "model/model.h"
 #include "training/memory.h"
 #include "training/trainer.h"
-
-// Everything a part needs.
-typedef struct Bench {
-    const Kernels *kernels;
-    Ceilings ceilings;
-    Report report;
-    ModelConfig config;
-    const char *preset;
-    int64_t runs, micro_batch, seq_len;
-} Bench;
-
-static float *make_floats(size_t n, uint64_t stream)
-{
-    float *x = malloc(n * sizeof *x);
-    Rng rng;
-    rng_seed(&rng, 1, stream);
-    for (size_t i = 0; x != NULL && i < n; i++) {
-        x[i] = (float)(rng_uniform(&rng) - 0.5);
-    }
-    return x;
-}
-
-static int32_t *make_tokens(size_t n, int64_t vocab)
-{
-    int32_t *tokens = malloc(n * sizeof *tokens);
-    Rng rng;
-    rng_seed(&rng, 1, 99);
-    for (size_t i = 0; tokens != NULL && i < n; i++) {
-        tokens[i] = (int32_t)rng_below(&rng, (uint64_t)vocab);
-    }
-    return tokens;
-}
-
-static int no_memory(Error *error) { return error_set(error, "no memory for the benchmark: choose a smaller --preset, --micro-batch or --seq-len"); }
 
 // ---- matrix products ----
 
@@ -438,64 +402,6 @@ static int bench_optimizers(Bench *bench, Error *error)
     return bench_optimizer(&bench->report, &bench->ceilings, bench->kernels, &bench->config, (size_t)bench->runs, error);
 }
 
-// ---- prompt and decoding ----
-
-typedef struct DecodeContext {
-    Session *session;
-    const int32_t *tokens;
-    size_t count;
-} DecodeContext;
-
-static void run_prompt(void *context)
-{
-    DecodeContext *c = context;
-    session_reset(c->session);
-    session_feed(c->session, c->tokens, c->count);
-}
-
-static void run_decode(void *context)
-{
-    DecodeContext *c = context;
-    for (size_t i = 0; i < c->count; i++) {
-        session_step(c->session, c->tokens + i);
-    }
-}
-
-static int bench_infer(Bench *bench, Error *error)
-{
-    Model model;
-    if (model_create(&model, &bench->config, bench->kernels, error) != 0) {
-        return -1;
-    }
-    model_init(&model, 1, 1024);
-    DecodeContext c = {.session = session_create(&model, 1, 0, error), .count = 4096};
-    int32_t *tokens = make_tokens(c.count, bench->config.vocab_size);
-    int failed = c.session == NULL ? -1 : tokens == NULL ? no_memory(error) : 0;
-    if (failed == 0) {
-        double params = (double)model.table.total, head = (double)bench->config.vocab_size * (double)bench->config.d_model;
-        double peak[2] = {bench->ceilings.peak_f32, bench->ceilings.peak_bf16};
-        c.tokens = tokens;
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            model.bf16 = bf16 == 1;
-            report_line(&bench->report, bf16 == 1 ? "prompt of 4096 tokens bf16" : "prompt of 4096 tokens f32", rate_of(time_runs(3, run_prompt, &c), 4096.0),
-                        "tokens/s", peak[bf16] / (2.0 * (params - head)), 0.65);
-        }
-        model.bf16 = false;
-        c.count = 32;
-        session_reset(c.session);
-        session_feed(c.session, tokens, 100);
-        Spread early = rate_of(time_runs((size_t)bench->runs, run_decode, &c), (double)c.count);
-        report_line(&bench->report, "decoding f32", early, "tokens/s", bench->ceilings.read / (params * sizeof(float)), 0.85);
-        c.session->position = 1000000;   // the memory has one size: only the number of the position changes
-        Spread late = rate_of(time_runs((size_t)bench->runs, run_decode, &c), (double)c.count);
-        report_line(&bench->report, "decoding f32 at position 1,000,000", late, "tokens/s", early.median, 0.98);
-    }
-    free(tokens);
-    session_free(c.session);
-    model_free(&model);
-    return failed;
-}
-
 // ---- the program ----
 
 static const struct Part {
@@ -507,7 +413,9 @@ static const struct Part {
     {"profile", bench_profile},
     {"memory", bench_memory},
     {"optimizer", bench_optimizers},
-    {"infer", bench_infer},
+    {"prefill", bench_prefill},
+    {"decode", bench_decode},
+    {"long", bench_long},
     {"tokenizer", bench_tokenizer},
 };
 
@@ -528,7 +436,7 @@ int main(int argc, char **argv)
     int64_t threads = 0;
     Bench bench = {.preset = "110m", .runs = 5, .micro_batch = 2, .seq_len = 1024};
     ArgSpec specs[] = {
-        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, optimizer, infer or tokenizer"},
+        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, optimizer, prefill, decode, long or tokenizer"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
         {.name = "preset", .kind = ARG_STRING, .target = &bench.preset, .value = "NAME", .help = "shape of the model"},
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
@@ -549,7 +457,7 @@ int main(int argc, char **argv)
         known = known || strcmp(only, parts[i].name) == 0;
     }
     if (!known) {
-        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, optimizer, infer and tokenizer", only);
+        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, optimizer, prefill, decode, long and tokenizer", only);
     }
 #ifdef _OPENMP
     if (threads > 0) {

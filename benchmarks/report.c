@@ -79,17 +79,37 @@ Spread spread_of(const double *values, size_t count)
     return (Spread){sorted[count / 2], sorted[0], sorted[count - 1]};
 }
 
+static double time_run(void (*function)(void *context), void *context)
+{
+    double start = seconds_now();
+    function(context);
+    return seconds_now() - start;
+}
+
 Spread time_runs(size_t runs, void (*function)(void *context), void *context)
 {
     double seconds[REPORT_MAX_RUNS];
     runs = runs > REPORT_MAX_RUNS ? REPORT_MAX_RUNS : runs;
     function(context);
     for (size_t i = 0; i < runs; i++) {
-        double start = seconds_now();
-        function(context);
-        seconds[i] = seconds_now() - start;
+        seconds[i] = time_run(function, context);
     }
     return spread_of(seconds, runs);
+}
+
+void time_in_turns(Spread spreads[2], size_t runs, void (*function)(void *context), void *const contexts[2])
+{
+    double seconds[2][REPORT_MAX_RUNS];
+    runs = runs > REPORT_MAX_RUNS ? REPORT_MAX_RUNS : runs;
+    for (size_t i = 0; i < 2; i++) {
+        function(contexts[i]);
+    }
+    for (size_t i = 0; i < 2 * runs; i++) {
+        seconds[i % 2][i / 2] = time_run(function, contexts[i % 2]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        spreads[i] = spread_of(seconds[i], runs);
+    }
 }
 
 Spread rate_of(Spread seconds, double amount) { return (Spread){amount / seconds.median, amount / seconds.most, amount / seconds.least}; }

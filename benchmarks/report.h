@@ -37,6 +37,9 @@ Spread spread_of(const double *values, size_t count);
 // Runs `function` once to warm up and `runs` times (at most REPORT_MAX_RUNS); seconds of each run.
 Spread time_runs(size_t runs, void (*function)(void *context), void *context);
 
+// The same for two contexts in turns, so that what the machine does meanwhile meets both.
+void time_in_turns(Spread spreads[2], size_t runs, void (*function)(void *context), void *const contexts[2]);
+
 // amount / seconds for each of the extremes.
 Spread rate_of(Spread seconds, double amount);
 

@@ -326,6 +326,9 @@ struct cJSON *checkpoint_load_trainer(const char *folder, Error *error) { return
 
 uint64_t checkpoint_model_hash(const Model *model)
 {
+    if (model->packed != NULL) {
+        return model->hash;
+    }
     cJSON *json = config_to_json(&model->config);
     char *text = json != NULL ? json_to_text(json, false) : NULL;
     uint64_t seed = text != NULL ? XXH3_64bits(text, strlen(text)) : 0;

@@ -60,6 +60,7 @@ int checkpoint_load_moments(const NamedArena *moments, size_t n_moments, const c
 struct cJSON *checkpoint_load_trainer(const char *folder, Error *error);
 
 // A number that differs between models: hash of configuration and weights in memory. State files carry it.
+// Of a packed model: model->hash, so that a state goes with the checkpoint, whatever the weights' type.
 uint64_t checkpoint_model_hash(const Model *model);
 
 #endif

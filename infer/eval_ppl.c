@@ -25,7 +25,8 @@ static const char BARE_START_TEXT[] = "the shards' first token: without a tokeni
 static const char POSITION_TEXT[] = "each document read once with carried state; <|endoftext|> is read at position 0 and is no target";
 
 typedef struct Options {
-    const char *contexts, *tokenizer, *json, *csv, *plot;
+    const char *contexts, *tokenizer, *dtype, *json, *csv, *plot;
+    WeightType weights;   // what `dtype` names
     int64_t max_tokens, threads;
     bool by_position;
 } Options;
@@ -342,7 +343,7 @@ static int evaluate(Report *report, const Options *options, char *const *argumen
     if (result == 0) {
         result = check_files(options, &files, error);
     }
-    if (result == 0 && (result = runtime_open(&runtime, arguments[0], options->tokenizer, options->threads, error)) == 0) {
+    if (result == 0 && (result = runtime_open(&runtime, arguments[0], options->tokenizer, options->weights, options->threads, error)) == 0) {
         result = score_files(report, &runtime, options, &files, error);
         runtime_close(&runtime);
     }
@@ -352,7 +353,7 @@ static int evaluate(Report *report, const Options *options, char *const *argumen
 
 int main(int argc, char **argv)
 {
-    Options options = {.contexts = "512,1k,2k,4k,8k,16k"};
+    Options options = {.contexts = "512,1k,2k,4k,8k,16k", .dtype = "f32"};
     ArgSpec specs[] = {
         {.name = "contexts", .kind = ARG_STRING, .target = &options.contexts, .value = "LIST",
          .help = "lengths of windows in tokens", .binary = true},
@@ -366,6 +367,7 @@ int main(int argc, char **argv)
         {.name = "csv", .kind = ARG_STRING, .target = &options.csv, .value = "FILE", .help = "write the table as CSV"},
         {.name = "plot", .kind = ARG_STRING, .target = &options.plot, .value = "FILE.png",
          .help = "draw perplexity against context length"},
+        {.name = "dtype", .kind = ARG_STRING, .target = &options.dtype, .value = "TYPE", .help = "weights in f32, bf16 or int8, as ./generate has them"},
         {.name = "threads", .kind = ARG_SIZE, .target = &options.threads, .value = "N",
          .help = "threads; 0 all cores", .min = 0, .max = 1024},
     };
@@ -387,6 +389,9 @@ int main(int argc, char **argv)
     Error error;
     if (parse_contexts(&report, options.contexts, &error) != 0) {
         args_usage_error(&program, "%s", error.text);
+    }
+    if (weight_type_parse(&options.weights, options.dtype, &error) != 0) {
+        args_usage_error(&program, "--dtype %s", error.text);
     }
     report.by_position = options.by_position;
     return evaluate(&report, &options, argv + 1, n_positional, &error) == 0 ? 0 : args_fail(&error);

@@ -27,6 +27,7 @@
 typedef struct Options {
     const char *prompt, *file, *tokenizer, *save_state, *load_state, *dtype;
     int64_t n_tokens, seed, n_samples, threads;
+    WeightType weights;   // what `dtype` names
     SamplerOptions sampling;
     bool greedy, interactive, seed_given;
 } Options;
@@ -365,7 +366,7 @@ static int job_open(Job *job, const char *checkpoint, Error *error)
 {
     const Options *options = &job->options;
     if (check_state_file(job, "--save-state", options->save_state, error) != 0 ||
-        runtime_open(&job->runtime, checkpoint, options->tokenizer, options->threads, error) != 0) {
+        runtime_open(&job->runtime, checkpoint, options->tokenizer, options->weights, options->threads, error) != 0) {
         return -1;
     }
     if (job->runtime.tokenizer == NULL) {
@@ -459,13 +460,8 @@ static void check_options(const ArgProgram *program, Options *options)
     if (options->greedy) {
         options->sampling.temperature = 0.0;
     }
-    const char *dtype = options->dtype;
-    if (strcmp(dtype, "bf16") == 0 || strcmp(dtype, "int8") == 0) {
-        error_set(&error, "--dtype %s is not in this version: use --dtype f32", dtype);
-        exit(args_fail(&error));
-    }
-    if (strcmp(dtype, "f32") != 0) {
-        args_usage_error(program, "--dtype '%s' is unknown: use f32", dtype);
+    if (weight_type_parse(&options->weights, options->dtype, &error) != 0) {
+        args_usage_error(program, "--dtype %s", error.text);
     }
 }
 
@@ -494,7 +490,7 @@ int main(int argc, char **argv)
         {.name = "greedy", .kind = ARG_SWITCH, .target = &options->greedy, .help = "always the likeliest token"},
         {.name = "seed", .kind = ARG_SIZE, .target = &options->seed, .value = "N", .help = "same seed, same text", .min = 0, .max = 9e15},
         {.name = "num-samples", .kind = ARG_SIZE, .target = &options->n_samples, .value = "N",
-         .help = "continuations to decode together, printed one after the other", .min = 1, .max = 4096},
+         .help = "continuations to decode together, printed one after the other (to 16: as alone, bit by bit)", .min = 1, .max = 4096},
         {.name = "interactive", .short_name = 'i', .kind = ARG_SWITCH, .target = &options->interactive,
          .help = "read lines and continue each, keeping the memory"},
         {.name = "tokenizer", .kind = ARG_STRING, .target = &options->tokenizer, .value = "FILE",
@@ -502,8 +498,8 @@ int main(int argc, char **argv)
         {.name = "save-state", .kind = ARG_STRING, .target = &options->save_state, .value = "FILE", .help = "write the memory at the end"},
         {.name = "load-state", .kind = ARG_STRING, .target = &options->load_state, .value = "FILE",
          .help = "go on from a saved memory; the prompt continues it"},
-        {.name = "dtype", .kind = ARG_STRING, .target = &options->dtype, .value = "f32",
-         .help = "numbers of the weights (this version: f32)"},
+        {.name = "dtype", .kind = ARG_STRING, .target = &options->dtype, .value = "TYPE",
+         .help = "weights in f32, bf16 or int8: half and a quarter of f32's memory and time a token"},
         {.name = "threads", .kind = ARG_SIZE, .target = &options->threads, .value = "N",
          .help = "threads; 0 all cores", .min = 0, .max = 1024},
     };

@@ -62,7 +62,17 @@ static int load_tokenizer(Runtime *runtime, const char *given, Error *error)
     return 0;
 }
 
-int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer, int64_t threads, Error *error)
+// Converts the weights; states saved with them are this checkpoint's all the same.
+static int pack(Model *model, const char *folder, WeightType type, Error *error)
+{
+    if (type == WEIGHTS_F32) {
+        return 0;
+    }
+    model->hash = checkpoint_model_hash(model);
+    return model_pack(model, type, error) == 0 ? 0 : error_prefix(error, "%s", folder);
+}
+
+int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer, WeightType type, int64_t threads, Error *error)
 {
     memset(runtime, 0, sizeof *runtime);
     set_threads(threads);
@@ -83,14 +93,14 @@ int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer
         runtime->folder = NULL;
         return -1;
     }
-    if (load_tokenizer(runtime, tokenizer, error) != 0) {
+    if (load_tokenizer(runtime, tokenizer, error) != 0 || pack(&runtime->model, runtime->folder, type, error) != 0) {
         runtime_close(runtime);
         runtime->folder = NULL;
         return -1;
     }
     char path[96], parameters[32];
-    fprintf(stderr, "%s; %s: %s parameters\n", kernels_describe(path, kernels), runtime->folder,
-            format_count(parameters, (double)runtime->model.table.total));
+    fprintf(stderr, "%s; %s: %s parameters, %s\n", kernels_describe(path, kernels), runtime->folder,
+            format_count(parameters, (double)runtime->model.table.total), weight_type_name(type));
     return 0;
 }
 

@@ -16,9 +16,10 @@ typedef struct Runtime {
 
 // Sets the number of threads (0: all cores that the process may use), resolves CKPT (a checkpoint folder or a run's OUT), loads model and
 // tokenizer, and checks that they fit each other. `tokenizer` (may be NULL) names a tokenizer for a checkpoint that has none; another than
-// the checkpoint's own is refused. Says on standard error which kernels and which checkpoint are used. Returns 0, or -1 with `error` set,
+// the checkpoint's own is refused. Weights of another type than f32 are converted
+// and freed in f32 (model_pack). Says on standard error which kernels, weights and checkpoint are used. Returns 0, or -1 with `error` set,
 // nothing to close and `folder` NULL.
-int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer, int64_t threads, Error *error);
+int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer, WeightType type, int64_t threads, Error *error);
 void runtime_close(Runtime *runtime);
 
 #endif

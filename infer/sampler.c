@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/kernels/simd.h"
+
 void sampler_defaults(SamplerOptions *options)
 {
     *options = (SamplerOptions){.temperature = 0.8, .top_k = 0, .top_p = 1.0, .min_p = 0.0, .repeat_penalty = 1.0};
@@ -42,7 +44,9 @@ int sampler_create(Sampler *sampler, const SamplerOptions *options, size_t vocab
         return error_set(error, "cannot sample from a vocabulary of %zu tokens", vocab_size);
     }
     sampler->candidates = malloc(vocab_size * sizeof *sampler->candidates);
-    if (sampler->candidates == NULL) {
+    sampler->weights = malloc(vocab_size * sizeof *sampler->weights);
+    if (sampler->candidates == NULL || sampler->weights == NULL) {
+        sampler_free(sampler);
         return error_set(error, "out of memory for sampling from %zu tokens", vocab_size);
     }
     rng_seed(&sampler->rng, seed, stream);
@@ -52,7 +56,9 @@ int sampler_create(Sampler *sampler, const SamplerOptions *options, size_t vocab
 void sampler_free(Sampler *sampler)
 {
     free(sampler->candidates);
+    free(sampler->weights);
     sampler->candidates = NULL;
+    sampler->weights = NULL;
 }
 
 void sampler_accept(Sampler *sampler, int32_t token)
@@ -110,14 +116,48 @@ static void sift_down(SamplerCandidate *heap, size_t i, size_t count)
     heap[i] = moving;
 }
 
-// Draws from candidates [first, first + count) in the order in which they stand, walking by `direction`; weights exp((logit − largest)/T),
-// whose sum is `total`.
-static int32_t draw(Sampler *sampler, const SamplerCandidate *first, size_t count, int direction, double largest, double total)
+// The weight of each candidate, in vectors: e^x is most of what sampling costs. Returns their sum.
+static double fill_weights(Sampler *sampler, float largest)
+{
+    const vfloat inverse = v_set((float)fmin(1.0 / sampler->options.temperature, 1e30)), none = {0}, least = v_set(-87.0f);
+    double total = 0.0;
+    for (size_t i = 0; i < sampler->vocab_size; i += VECTOR_FLOATS) {
+        float logits[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            logits[l] = i + l < sampler->vocab_size ? sampler->candidates[i + l].logit : -INFINITY;
+        }
+        vfloat x = (v_load(logits) - v_set(largest)) * inverse, weight = v_select(x > least, v_exp(x), none);
+        v_store_n(sampler->weights + i, weight, sampler->vocab_size - i);
+        total += (double)v_sum(weight);
+    }
+    return total;
+}
+
+static int32_t sample_all(Sampler *sampler, float largest)
+{
+    double rest = fill_weights(sampler, largest);
+    rest *= rng_uniform(&sampler->rng);
+    size_t last = 0;
+    for (size_t i = 0; i < sampler->vocab_size; i++) {
+        double weight = (double)sampler->weights[i];
+        if (weight > 0.0) {
+            last = i;
+            rest -= weight;
+            if (rest < 0.0) {
+                break;
+            }
+        }
+    }
+    return sampler->candidates[last].id;   // rounding may leave a crumb: then the last possible token
+}
+
+// Draws from the best `count` candidates, the first one last in memory; weights exp((logit − largest)/T), whose sum is `total`.
+static int32_t draw(Sampler *sampler, const SamplerCandidate *best, size_t count, double largest, double total)
 {
     double rest = rng_uniform(&sampler->rng) * total;
-    const SamplerCandidate *last = first;
+    const SamplerCandidate *last = best;
     for (size_t i = 0; i < count; i++) {
-        const SamplerCandidate *candidate = first + (ptrdiff_t)i * direction;
+        const SamplerCandidate *candidate = best - i;
         double weight = exp((candidate->logit - largest) / sampler->options.temperature);
         if (weight > 0.0) {
             last = candidate;
@@ -127,36 +167,23 @@ static int32_t draw(Sampler *sampler, const SamplerCandidate *first, size_t coun
             }
         }
     }
-    return last->id;   // rounding may leave a crumb: then the last possible token
-}
-
-static int32_t sample_all(Sampler *sampler, double largest)
-{
-    double total = 0.0;
-    for (size_t i = 0; i < sampler->vocab_size; i++) {
-        total += exp((sampler->candidates[i].logit - largest) / sampler->options.temperature);
-    }
-    return draw(sampler, sampler->candidates, sampler->vocab_size, 1, largest, total);
+    return last->id;
 }
 
 // The best candidates are taken from a heap one by one, for as long as the filters let them in: sorting the whole vocabulary would cost
 // more than the model's last layer.
-static int32_t sample_filtered(Sampler *sampler)
+static int32_t sample_filtered(Sampler *sampler, float best)
 {
     const SamplerOptions *options = &sampler->options;
     SamplerCandidate *heap = sampler->candidates;
     size_t vocab = sampler->vocab_size;
+    size_t limit = options->top_k > 0 && (uint64_t)options->top_k < vocab ? (size_t)options->top_k : vocab;
+    size_t taken = 0;
+    double largest = best, temperature = options->temperature, total = limit == vocab ? fill_weights(sampler, best) : 0.0;
     for (size_t i = vocab / 2; i-- > 0;) {
         sift_down(heap, i, vocab);
     }
-    double largest = heap[0].logit, total = 0.0, temperature = options->temperature;
-    size_t limit = options->top_k > 0 && (uint64_t)options->top_k < vocab ? (size_t)options->top_k : vocab;
-    size_t taken = 0;
-    if (limit == vocab) {
-        for (size_t i = 0; i < vocab; i++) {
-            total += exp((heap[i].logit - largest) / temperature);
-        }
-    } else {
+    if (limit < vocab) {
         for (; taken < limit; taken++) {
             SamplerCandidate top = heap[0];
             heap[0] = heap[vocab - 1 - taken];
@@ -182,7 +209,7 @@ static int32_t sample_filtered(Sampler *sampler)
         mass += weight;
         kept++;
     }
-    return draw(sampler, heap + vocab - 1, kept, -1, largest, mass);
+    return draw(sampler, heap + vocab - 1, kept, largest, mass);
 }
 
 int sampler_sample(Sampler *sampler, int32_t *token, const float *logits, Error *error)
@@ -202,7 +229,7 @@ int sampler_sample(Sampler *sampler, int32_t *token, const float *logits, Error 
     } else if (options->top_k == 0 && options->top_p == 1.0 && options->min_p == 0.0) {
         *token = sample_all(sampler, best->logit);
     } else {
-        *token = sample_filtered(sampler);
+        *token = sample_filtered(sampler, best->logit);
     }
     sampler_accept(sampler, *token);
     return 0;

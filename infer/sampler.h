@@ -32,6 +32,7 @@ typedef struct Sampler {
     size_t vocab_size;
     Rng rng;
     SamplerCandidate *candidates;     // [vocab_size] scratch
+    float *weights;                   // [vocab_size] scratch: e to the (logit − largest) / temperature
     int32_t recent[SAMPLER_WINDOW];   // ring of the last tokens
     uint64_t n_seen;                  // tokens that ever went into the ring
 } Sampler;

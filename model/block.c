@@ -1,5 +1,6 @@
 #include "model/block.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,6 +91,17 @@ LinearKernels linear_kernels(const Kernels *kernels, bool bf16)
     return (LinearKernels){kernels->linear_forward, kernels->linear_backward_input, kernels->linear_backward_weight};
 }
 
+void block_linear(float *out, const float *x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *c)
+{
+    if (c->packed == NULL) {
+        c->linear.forward(out, x, c->params + at, n, n_in, n_out);
+        return;
+    }
+    const PackedMatrix *w = packed_find(c->packed, at);
+    assert(w != NULL && w->n_in == n_in && w->n_out == n_out);
+    c->kernels->packed_forward(out, x, w, n);
+}
+
 static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
 {
     return (ConvShape){
@@ -169,7 +181,7 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     MixerTensors in = mixer_tensors(saved, at, c);
     const float *gated = saved->o;
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, shape->width);
-    c->linear.forward(saved->projection, scratch->normed, c->params + at->projection, n, shape->width, shape->projection);
+    block_linear(saved->projection, scratch->normed, at->projection, n, shape->width, shape->projection, c);
     if (!shape->needs.bare) {
         ConvShape conv = conv_shape(c, shape);
         k->conv_forward(saved->qkv, states == NULL ? NULL : states + at->tail, state_stride, saved->projection, c->params + at->conv_weight,
@@ -182,7 +194,7 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
                         (size_t)c->config->d_head);
         gated = scratch->inner;
     }
-    c->linear.forward(saved->x_mid, gated, c->params + at->o, n, shape->value, shape->width);
+    block_linear(saved->x_mid, gated, at->o, n, shape->value, shape->width, c);
     k->add(saved->x_mid, saved->x, n * shape->width);
 }
 
@@ -200,12 +212,12 @@ void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *sc
         return;
     }
     k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, (float)c->config->norm_eps, n, shape->width);
-    c->linear.forward(saved->h13, scratch->normed, c->params + at->w13, n, shape->width, 2 * shape->hidden);
+    block_linear(saved->h13, scratch->normed, at->w13, n, shape->width, 2 * shape->hidden, c);
     if (x_out == NULL) {
         return;
     }
     k->swiglu_forward(scratch->inner, saved->h13, n, shape->hidden);
-    c->linear.forward(x_out, scratch->inner, c->params + at->w2, n, shape->hidden, shape->width);
+    block_linear(x_out, scratch->inner, at->w2, n, shape->hidden, shape->width, c);
     k->add(x_out, saved->x_mid, n * shape->width);
 }
 

@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/kernels/kernels.h"
 #include "model/mixers/mixer.h"
+#include "model/packed.h"
 #include "model/params.h"
 
 // What follows from a configuration for one layer. Columns that a layer does not have count 0.
@@ -84,8 +85,12 @@ typedef struct BlockContext {
     const Kernels *kernels;
     LinearKernels linear;
     const float *params;       // the arena
+    const PackedWeights *packed;   // the matrices in inference, or NULL: they stand in the arena
     size_t batch, length, position;
 } BlockContext;
+
+// out [n, n_out] = x [n, n_in] · Wᵀ with the matrix W [n_out, n_in] at offset `at` of the arena.
+void block_linear(float *out, const float *x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *context);
 
 // x_out [N, D] from saved->x. states: the first sequence's state, state_stride floats from one to the next, or NULL. x_out may be saved->x;
 // NULL: only what block_backward needs is computed again.

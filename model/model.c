@@ -4,9 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/progress.h"
 #include "model/block.h"
 #include "model/workspace.h"
+
+// Finds the parameters and states in their tables.
+static void locate(Model *model)
+{
+    for (size_t layer = 0; layer < (size_t)model->config.n_layer; layer++) {
+        BlockShape shape = block_shape(&model->config, model->kernels->mixers, layer);
+        model->blocks[layer] = block_offsets(&model->table, &model->state, &shape, layer);
+    }
+    model->embed = tensor_find(&model->table, "embed.weight")->offset;
+    model->norm = tensor_find(&model->table, "norm.weight")->offset;
+    model->head = model->config.tie_embeddings ? model->embed : tensor_find(&model->table, "head.weight")->offset;
+}
 
 int model_create(Model *model, const ModelConfig *config, const Kernels *kernels, Error *error)
 {
@@ -18,7 +31,7 @@ int model_create(Model *model, const ModelConfig *config, const Kernels *kernels
         model_free(model);
         return -1;
     }
-    model->params = calloc(model->table.total, sizeof(float));
+    model->params = memory_large(model->table.total * sizeof(float));
     model->blocks = calloc((size_t)config->n_layer, sizeof *model->blocks);
     if (model->params == NULL || model->blocks == NULL) {
         char size[32];
@@ -26,13 +39,7 @@ int model_create(Model *model, const ModelConfig *config, const Kernels *kernels
         model_free(model);
         return error_set(error, "no memory for the model's parameters (%s): choose a smaller preset or smaller sizes", size);
     }
-    for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
-        BlockShape shape = block_shape(config, kernels->mixers, layer);
-        model->blocks[layer] = block_offsets(&model->table, &model->state, &shape, layer);
-    }
-    model->embed = tensor_find(&model->table, "embed.weight")->offset;
-    model->norm = tensor_find(&model->table, "norm.weight")->offset;
-    model->head = config->tie_embeddings ? model->embed : tensor_find(&model->table, "head.weight")->offset;
+    locate(model);
     return 0;
 }
 
@@ -40,9 +47,90 @@ void model_free(Model *model)
 {
     free(model->params);
     free(model->blocks);
+    packed_free(model->packed);
     tensor_table_free(&model->table);
     tensor_table_free(&model->state);
     *model = (Model){0};
+}
+
+// The matrices that products read, in the order of the arena. Returns how many: at most 4 a layer and 2.
+static size_t list_matrices(MatrixPlace *places, const Model *model)
+{
+    const ModelConfig *config = &model->config;
+    size_t count = 0, width = (size_t)config->d_model, vocab = (size_t)config->vocab_size;
+    places[count++] = (MatrixPlace){model->embed, vocab, width};
+    for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
+        const BlockOffsets *at = &model->blocks[layer];
+        BlockShape shape = at->shape;
+        places[count++] = (MatrixPlace){at->projection, shape.projection, width};
+        places[count++] = (MatrixPlace){at->o, width, shape.value};
+        if (shape.hidden > 0) {
+            places[count++] = (MatrixPlace){at->w13, 2 * shape.hidden, width};
+            places[count++] = (MatrixPlace){at->w2, width, shape.hidden};
+        }
+    }
+    if (!config->tie_embeddings) {
+        places[count++] = (MatrixPlace){model->head, vocab, width};
+    }
+    return count;
+}
+
+// Moves what is not packed into an arena of its own. Packed matrices keep their offsets: these are what they are found by.
+static int drop_packed(Model *model, const PackedWeights *packed, Error *error)
+{
+    TensorTable *table = &model->table;
+    size_t total = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        total += packed_holds(packed, table->items[i].offset) ? 0 : table->items[i].count;
+    }
+    float *kept = malloc((total > 0 ? total : 1) * sizeof *kept);
+    if (kept == NULL) {
+        return error_set(error, "no memory for the model's parameters");
+    }
+    total = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        Tensor *tensor = &table->items[i];
+        if (!packed_holds(packed, tensor->offset)) {
+            memcpy(kept + total, model->params + tensor->offset, tensor->count * sizeof *kept);
+            tensor->offset = total;
+            total += tensor->count;
+        }
+    }
+    free(model->params);
+    model->params = kept;
+    locate(model);
+    return 0;
+}
+
+int model_pack(Model *model, WeightType type, Error *error)
+{
+    assert(model->packed == NULL);
+    if (type == WEIGHTS_F32) {
+        return 0;
+    }
+    MatrixPlace *places = calloc((size_t)model->config.n_layer * 4 + 2, sizeof *places);
+    if (places == NULL) {
+        return error_set(error, "no memory for the list of the model's matrices");
+    }
+    PackedWeights *packed = packed_create(model->params, places, list_matrices(places, model), &model->table, type, error);
+    free(places);
+    if (packed == NULL || drop_packed(model, packed, error) != 0) {
+        packed_free(packed);
+        return -1;
+    }
+    model->packed = packed;
+    return 0;
+}
+
+size_t model_step_bytes(const Model *model)
+{
+    size_t weights = 0, bytes = model->packed == NULL ? 0 : packed_total(model->packed, &weights), unread = 0;
+    bytes += (model->table.total - weights) * sizeof(float);
+    if (!model->config.tie_embeddings) {   // of the embedding one row
+        unread = model->packed == NULL ? (size_t)model->config.vocab_size * (size_t)model->config.d_model * sizeof(float)
+                                       : packed_bytes(packed_find(model->packed, model->embed));
+    }
+    return bytes - unread;
 }
 
 void model_init(Model *model, uint64_t seed, size_t train_length) { params_init(model->params, &model->table, &model->config, seed, train_length); }
@@ -60,7 +148,17 @@ void model_state_init(const Model *model, float *state)
 
 static BlockContext context_of(const Model *model, size_t batch, size_t length, size_t position)
 {
-    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, batch, length, position};
+    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, model->packed, batch, length,
+                          position};
+}
+
+static void embed(float *out, const Model *model, const int32_t *tokens, size_t n)
+{
+    if (model->packed == NULL) {
+        model->kernels->embedding_forward(out, model->params + model->embed, tokens, n, (size_t)model->config.d_model);
+    } else {
+        packed_embedding(out, packed_find(model->packed, model->embed), tokens, n);
+    }
 }
 
 void model_forward(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length)
@@ -68,7 +166,7 @@ void model_forward(const Model *model, Workspace *w, float *states, size_t posit
     const ModelConfig *config = &model->config;
     size_t n = batch * length, width = (size_t)config->d_model, layers = (size_t)config->n_layer;
     assert(batch <= w->max_batch && length <= w->max_length);
-    assert(w->use == WORKSPACE_INFERENCE || states == NULL);
+    assert(w->use == WORKSPACE_INFERENCE || (states == NULL && model->packed == NULL));
     for (size_t i = 0; i < n; i++) {
         assert(tokens[i] >= 0 && tokens[i] < config->vocab_size);
     }
@@ -82,7 +180,7 @@ void model_forward(const Model *model, Workspace *w, float *states, size_t posit
         }
     }
     BlockContext context = context_of(model, batch, length, position);
-    model->kernels->embedding_forward(w->blocks[0].x, model->params + model->embed, tokens, n, width);
+    embed(w->blocks[0].x, model, tokens, n);
     for (size_t layer = 0; layer < layers; layer++) {
         float *out = layer + 1 < layers ? w->blocks[layer + 1].x : w->x_out;
         block_forward(out, &w->blocks[layer], &w->scratch, states, model->state.total, &model->blocks[layer], &context);
@@ -94,7 +192,8 @@ void model_logits(float *logits, const Model *model, Workspace *w, size_t first_
 {
     size_t width = (size_t)model->config.d_model;
     assert(first_row + n_rows <= w->batch * w->length);
-    linear_kernels(model->kernels, model->bf16).forward(logits, w->hidden + first_row * width, model->params + model->head, n_rows, width, (size_t)model->config.vocab_size);
+    BlockContext context = context_of(model, w->batch, w->length, 0);
+    block_linear(logits, w->hidden + first_row * width, model->head, n_rows, width, (size_t)model->config.vocab_size, &context);
 }
 
 double model_loss(float *losses, float *dparams, const Model *model, Workspace *w, const int32_t *targets, float scale)

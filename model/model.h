@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "model/config.h"
 #include "model/kernels/kernels.h"
+#include "model/packed.h"
 #include "model/params.h"
 
 typedef struct Model {
@@ -19,7 +20,9 @@ typedef struct Model {
     const Kernels *kernels;
     bool bf16;            // matrix products round their factors to bf16 (false after model_create); all else stays f32
     TensorTable table;    // names and places of the parameters
-    float *params;        // [table.total]
+    float *params;        // [table.total]; once packed only what is not packed, where the table says
+    PackedWeights *packed;   // the matrices after model_pack, else NULL
+    uint64_t hash;        // for whoever packs: checkpoint_model_hash of the f32 weights, which it can no longer compute then
     TensorTable state;    // names and places in one sequence's state: convolution tails and memories
 
     // Found once by model_create, for the forward and backward.
@@ -30,6 +33,13 @@ typedef struct Model {
 // Validates the configuration and allocates zeroed parameters. Returns 0, or -1 with `error` set and nothing to free.
 int model_create(Model *model, const ModelConfig *config, const Kernels *kernels, Error *error);
 void model_free(Model *model);
+
+// For inference: converts the matrices to `type` once and frees them in f32, so that the model can no longer be trained or saved. Norms, biases,
+// convolutions and start states stay f32. WEIGHTS_F32 changes nothing. Returns 0, or -1 with `error` set (packed_create) and the model as before.
+int model_pack(Model *model, WeightType type, Error *error);
+
+// Bytes of weights that one step of decoding reads.
+size_t model_step_bytes(const Model *model);
 
 // Random start values, see params_init.
 void model_init(Model *model, uint64_t seed, size_t train_length);

@@ -191,6 +191,52 @@ static void forked_sequences_go_their_own_ways(void **state)
     free(tokens);
 }
 
+// Up to 16 sequences that are decoded together take the steps that each takes alone, bit by bit, whatever the weights are.
+static void together_as_alone_in_every_type(void **state)
+{
+    Fixture *fixture = *state;
+    size_t vocab = (size_t)fixture->model.config.vocab_size, total = fixture->model.state.total;
+    enum { PROMPT = 30, STEPS = 6, BATCH = 16 };
+    int32_t *tokens = random_tokens(fixture, PROMPT + BATCH * STEPS, 9), next[BATCH];
+    for (WeightType type = WEIGHTS_F32; type <= WEIGHTS_INT8; type++) {
+        Error error;
+        Model model;
+        make_model(&model, vocab, 1);
+        assert_int_equal(model_pack(&model, type, &error), 0);
+        Session *batch = session_create(&model, BATCH, 0, &error), *alone = session_create(&model, 1, 0, &error);
+        assert_true(batch != NULL && alone != NULL);
+        session_feed(batch, tokens, PROMPT);
+        session_fork(batch, BATCH);
+        for (size_t t = 0; t < STEPS; t++) {
+            for (size_t b = 0; b < BATCH; b++) {
+                next[b] = tokens[PROMPT + b * STEPS + t];
+            }
+            session_step(batch, next);
+        }
+        for (size_t b = 0; b < BATCH; b++) {
+            session_reset(alone);
+            session_feed(alone, tokens, PROMPT);
+            for (size_t t = 0; t < STEPS; t++) {
+                session_step(alone, &tokens[PROMPT + b * STEPS + t]);
+            }
+            assert_memory_equal(session_logits(batch, b), session_logits(alone, 0), vocab * sizeof(float));
+            assert_memory_equal(batch->states + b * total, alone->states, total * sizeof(float));
+        }
+        // In matrices and token by token: rounding and quantising differ, the text does not.
+        Session *single = session_create(&model, 1, 1, &error);
+        session_feed(single, tokens, PROMPT);
+        session_reset(alone);
+        session_feed(alone, tokens, PROMPT);
+        static const double tolerance[] = {[WEIGHTS_F32] = 1e-4, [WEIGHTS_BF16] = 2e-2, [WEIGHTS_INT8] = 5e-2};
+        assert_true(relative_rms(session_logits(single, 0), session_logits(alone, 0), vocab) < tolerance[type]);
+        session_free(single);
+        session_free(batch);
+        session_free(alone);
+        model_free(&model);
+    }
+    free(tokens);
+}
+
 static void generate_tokens(Session *session, Sampler *sampler, int32_t *out, size_t count)
 {
     Error error;
@@ -564,6 +610,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_in_pieces_and_by_token_agree),
         cmocka_unit_test(forked_sequences_go_their_own_ways),
+        cmocka_unit_test(together_as_alone_in_every_type),
         cmocka_unit_test(saved_and_restored_goes_on_with_the_same_bits),
         cmocka_unit_test(wrong_and_altered_state_files_are_refused),
         cmocka_unit_test(all_contexts_score_the_same_targets),

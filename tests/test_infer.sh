@@ -82,6 +82,21 @@ same whole other "a prompt in two halves gives another text"
 "$generate" "$run" -p "The" -n 12 --num-samples 3 --threads 1 >"$work/other" 2>/dev/null
 same samples other "threads change the samples"
 
+# The first sample is what there is without --num-samples.
+"$generate" "$run" -p "The" -n 12 >"$work/other" 2>/dev/null
+[ "$(sed -n 2p "$work/samples")" = "$(head -n 1 "$work/other")" ] || fail "the first of three samples is not the text alone: $(cat "$work/samples" "$work/other")"
+
+# Weights in bf16 and int8: any number of threads, the same text; a state goes from one type to the other, and back.
+for dtype in bf16 int8; do
+    "$generate" "$run" -p "The fox went" -n 20 --dtype $dtype --threads 1 --save-state "$work/state" >"$work/whole" 2>"$work/err"
+    says err ", $dtype\$"
+    "$generate" "$run" -p "The fox went" -n 20 --dtype $dtype --threads 2 >"$work/other" 2>/dev/null
+    same whole other "threads change the text in $dtype"
+    expect 0 "" "$generate" "$run" --load-state "$work/state" -n 5
+    expect 0 "" "$generate" "$run" -p "The fox went" -n 5 --save-state "$work/state"
+    expect 0 "" "$generate" "$run" --load-state "$work/state" -n 5 --dtype $dtype
+done
+
 # Prompts of no token, of one, of 100,000 and more; bytes that are no text.
 expect 0 "" "$generate" "$run" -n 3
 says err "^prompt: 1 tokens"
@@ -147,8 +162,8 @@ expect 1 "another model" "$generate" "$work/run2" --load-state "$work/state" -n 
 expect 1 "none" "$generate" "$work/none" -p x
 expect 1 "none" "$generate" "$run" -f "$work/none"
 expect 1 "none" "$generate" "$run" -p x -n 2 --save-state "$work/none/state"
-expect 1 "not in this version" "$generate" "$run" -p x --dtype bf16
 expect 2 "" "$generate"
+expect 2 "f16' is unknown: there are f32, bf16 and int8" "$generate" "$run" -p x --dtype f16
 expect 2 "top-p" "$generate" "$run" -p x --top-p 0
 expect 2 "not both" "$generate" "$run" -p x -f "$work/prompt"
 expect 2 "num-samples" "$generate" "$run" -p x --num-samples 2 --save-state "$work/state"
@@ -185,6 +200,13 @@ same once twice "two copies of one text give another perplexity by position"
 "${programs}prepare" "$work/stories.jsonl" --out "$work/strange" --vocab-size 300 >/dev/null 2>&1
 expect 1 "another tokenizer" "$eval_ppl" "$run" "$work/strange/train_000000.bin"
 : >"$work/empty.txt"
+for dtype in bf16 int8; do
+    "$eval_ppl" "$run" "$work/new.jsonl" --contexts 64 --dtype $dtype --csv "$work/packed.csv" >/dev/null 2>&1
+    awk -F, '$1 == "context" && $2 == 64 { if (++n == 1) a = $8; else b = $8 } END { r = b / a - 1; exit !(r < 0.01 && r > -0.01 && r != 0) }' \
+        "$work/ppl.csv" "$work/packed.csv" || fail "perplexity in $dtype: $(cat "$work/packed.csv")"
+    checks=$((checks + 1))
+done
+expect 2 "dtype" "$eval_ppl" "$run" "$work/new.jsonl" --dtype int4
 expect 1 "empty.txt" "$eval_ppl" "$run" "$work/empty.txt"
 expect 1 "none" "$eval_ppl" "$run" "$work/none.txt"
 expect 1 "none" "$eval_ppl" "$run" "$work/new.jsonl" --contexts 64 --json "$work/none/x.json"

@@ -11,7 +11,16 @@
 // Work below this many multiply-adds is not worth waking threads for.
 #define PARALLEL_WORK 16384
 
+// Rows of x up to which a product reads the weights once as they are (few_rows.c) instead of packing them into panels.
+#define FEW_ROWS 16
+
 void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
+// The same with both factors rounded to bf16, as linear_forward_bf16.
+void ISA_NAME(gemm_bf16)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
+// linear_forward for n ≤ FEW_ROWS; packed_forward for n ≤ FEW_ROWS.
+void ISA_NAME(few_rows_f32)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(few_rows_packed)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
+void ISA_NAME(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
 void ISA_NAME(linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
 void ISA_NAME(linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);

@@ -252,42 +252,17 @@ void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t row
     blocked_product(&kind_f32, c, ldc, a, b, rows, cols, depth, accumulate);
 }
 
-// Rows of x that one pass over the weights serves in the small product.
-#define FEW_ROWS 4
-
-// out [n ≤ FEW_ROWS, n_out] for few tokens (decoding): reads every weight once, which is what bounds it.
-static inline void few_rows(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+void ISA_NAME(gemm_bf16)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
 {
-#pragma omp parallel for schedule(static) if (n_in * n_out > PARALLEL_WORK)
-    for (size_t j = 0; j < n_out; j++) {
-        const float *row = w + j * n_in;
-        vfloat sum[FEW_ROWS][2] = {{{0}}};
-        size_t k = 0;
-        for (; k + 2 * VECTOR_FLOATS <= n_in; k += 2 * VECTOR_FLOATS) {
-            vfloat w0 = v_load(row + k), w1 = v_load(row + k + VECTOR_FLOATS);
-            for (size_t i = 0; i < n; i++) {
-                sum[i][0] += w0 * v_load(x + i * n_in + k);
-                sum[i][1] += w1 * v_load(x + i * n_in + k + VECTOR_FLOATS);
-            }
-        }
-        for (size_t i = 0; i < n; i++) {
-            float total = v_sum(sum[i][0] + sum[i][1]);
-            for (size_t l = k; l < n_in; l++) {
-                total += row[l] * x[i * n_in + l];
-            }
-            out[i * n_out + j] = total;
-        }
-    }
+    blocked_product(&kind_bf16, c, ldc, a, b, rows, cols, depth, accumulate);
 }
 
 void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
 {
-    switch (n) {   // constants let the compiler keep the sums in registers
-    case 1: few_rows(out, x, w, 1, n_in, n_out); break;
-    case 2: few_rows(out, x, w, 2, n_in, n_out); break;
-    case 3: few_rows(out, x, w, 3, n_in, n_out); break;
-    case 4: few_rows(out, x, w, 4, n_in, n_out); break;
-    default: ISA_NAME(gemm)(out, n_out, (MatrixView){x, n_in, 1}, (MatrixView){w, 1, n_in}, n, n_out, n_in, false);
+    if (n <= FEW_ROWS) {
+        ISA_NAME(few_rows_f32)(out, x, w, n, n_in, n_out);
+    } else {
+        ISA_NAME(gemm)(out, n_out, (MatrixView){x, n_in, 1}, (MatrixView){w, 1, n_in}, n, n_out, n_in, false);
     }
 }
 

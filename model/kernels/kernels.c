@@ -10,6 +10,8 @@
 #include <omp.h>
 #endif
 
+#include "base/memory.h"
+
 extern const Kernels kernels_generic;
 #ifdef __x86_64__
 extern const Kernels kernels_avx2, kernels_avx512, kernels_avx512bf16;
@@ -27,7 +29,7 @@ const Kernels *const *kernels_available(void)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {
-        return __builtin_cpu_supports("avx512bf16") ? all_avx512bf16 : all_avx512;
+        return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") ? all_avx512bf16 : all_avx512;
     }
     if (avx2) {
         return all_avx2;
@@ -148,7 +150,7 @@ static double run_read(const void *context)
 double kernels_measure_read(const Kernels *kernels)
 {
     ReadContext read = {.kernels = kernels, .count = (size_t)96 << 20};   // far beyond any cache
-    read.data = malloc(read.count * sizeof *read.data);
+    read.data = memory_large(read.count * sizeof *read.data);   // as weights lie
     if (read.data == NULL) {
         return 0.0;
     }

@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 struct Mixer;
+struct PackedMatrix;
 
 // A matrix for gemm: element (i, j) is data[i·row + j·col]; one of row and col is 1.
 typedef struct MatrixView {
@@ -50,6 +51,11 @@ typedef struct Kernels {
     void (*linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
     void (*linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
     void (*linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+
+    // out [n, n_out] = x [n, n_in] · wᵀ with packed weights (packed.h), for inference. Up to 16 rows of x (decoding) read the weights once, as they are, and each
+    // row's bits do not depend on how many there are; int8: these rows of x are quantised like the weights. bf16, and int8 in many rows: x is rounded to bf16
+    // where fast_bf16 says so. Whatever is not finite in a row of x makes that row's outputs not finite.
+    void (*packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 
     // out [n, dim] = x / sqrt(mean(x²) + eps) ⊙ w [dim]
     void (*rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);

@@ -5,7 +5,7 @@
 #define STRING(x) STRING2(x)
 
 extern const struct Mixer *const ISA_NAME(mixer_table)[];
-// PRODUCTS(f) names the functions that may come from another instruction set: the products in bf16.
+// PRODUCTS(f) names the functions that may come from another instruction set: the products in bf16 and with packed weights.
 #define KERNELS_TABLE(isa_name, has_fast_bf16, PRODUCTS) \
     { \
         .name = isa_name, \
@@ -15,6 +15,7 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .linear_forward_bf16 = PRODUCTS(linear_forward_bf16), \
         .linear_backward_input_bf16 = PRODUCTS(linear_backward_input_bf16), \
         .linear_backward_weight_bf16 = PRODUCTS(linear_backward_weight_bf16), \
+        .packed_forward = PRODUCTS(packed_forward), \
         .peak_loop = PRODUCTS(peak_loop), \
         .gemm = ISA_NAME(gemm), \
         .linear_forward = ISA_NAME(linear_forward), \
@@ -52,6 +53,7 @@ const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
 void WITH_BF16(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
 void WITH_BF16(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
 void WITH_BF16(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void WITH_BF16(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 double WITH_BF16(peak_loop)(size_t iterations, bool bf16);
 extern const Kernels WITH_BF16(kernels);
 

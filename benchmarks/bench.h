@@ -1,0 +1,34 @@
+// What the parts of ./bench share.
+#ifndef BENCHMARKS_BENCH_H
+#define BENCHMARKS_BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "benchmarks/report.h"
+#include "model/config.h"
+
+// Everything a part needs.
+typedef struct Bench {
+    const Kernels *kernels;
+    Ceilings ceilings;
+    Report report;
+    ModelConfig config;
+    const char *preset;
+    int64_t runs, micro_batch, seq_len;
+} Bench;
+
+// Random numbers in ±0.5 and tokens below `vocab`, to free; NULL when out of memory.
+float *make_floats(size_t n, uint64_t stream);
+int32_t *make_tokens(size_t n, int64_t vocab);
+
+// The error of a part that found no memory. Returns -1.
+int no_memory(Error *error);
+
+// Parts (infer.c). Each prints its lines and returns 0, or -1 with `error` set.
+int bench_prefill(Bench *bench, Error *error);   // a prompt of 4,096 tokens: 2·(parameters without the head) a token over the peak of products
+int bench_decode(Bench *bench, Error *error);    // tokens/s over read bandwidth / bytes of weights
+int bench_long(Bench *bench, Error *error);      // decoding at position 1,000,000 over decoding at position 100
+
+#endif
