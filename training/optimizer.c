@@ -21,7 +21,7 @@ int optimizer_kind(OptimizerKind *kind, const char *name, Error *error)
             return 0;
         }
     }
-    return error_set(error, "optimizer '%s' is unknown: there are adamw and muon", name);
+    return error_set(error, "--optimizer '%s' is unknown: there are adamw and muon", name);
 }
 
 // ---- state ----

@@ -29,6 +29,15 @@ void ISA_NAME(linear_forward_bf16)(float *out, const float *x, const float *w, s
 void ISA_NAME(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
 void ISA_NAME(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
 
+#ifdef WITH_ONEDNN
+void ISA_NAME(onednn_linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(onednn_linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(onednn_linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+#endif
+
 void ISA_NAME(rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
 void ISA_NAME(rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
 

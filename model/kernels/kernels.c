@@ -12,30 +12,46 @@
 
 #include "base/memory.h"
 
-extern const Kernels kernels_generic;
-#ifdef __x86_64__
-extern const Kernels kernels_avx2, kernels_avx512, kernels_avx512bf16;
+// The Makefile says which instruction sets were compiled beside the generic one. Best first; a processor that runs one runs all behind it.
+extern const Kernels kernels_avx512bf16, kernels_avx512, kernels_avx2, kernels_generic;
 
-static const Kernels *const all_avx512bf16[] = {&kernels_avx512bf16, &kernels_avx512, &kernels_avx2, &kernels_generic, NULL};
-static const Kernels *const all_avx512[] = {&kernels_avx512, &kernels_avx2, &kernels_generic, NULL};
-static const Kernels *const all_avx2[] = {&kernels_avx2, &kernels_generic, NULL};
+static const Kernels *const compiled[] = {
+#ifdef WITH_AVX512
+    &kernels_avx512bf16, &kernels_avx512,
 #endif
-static const Kernels *const only_generic[] = {&kernels_generic, NULL};
+#ifdef WITH_AVX2
+    &kernels_avx2,
+#endif
+    &kernels_generic, NULL,
+};
 
-const Kernels *const *kernels_available(void)
+static bool runs_here(const Kernels *kernels)
 {
 #ifdef __x86_64__
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
-        return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") ? all_avx512bf16 : all_avx512;
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    if (strcmp(kernels->name, "avx512bf16") == 0) {
+        return avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
     }
-    if (avx2) {
-        return all_avx2;
+    if (strcmp(kernels->name, "avx512") == 0) {
+        return avx512;
+    }
+    if (strcmp(kernels->name, "avx2") == 0) {
+        return avx2;
     }
 #endif
-    return only_generic;
+    return strcmp(kernels->name, "generic") == 0;
+}
+
+const Kernels *const *kernels_available(void)
+{
+    const Kernels *const *best = compiled;
+    while (!runs_here(*best)) {
+        best++;
+    }
+    return best;
 }
 
 const Kernels *kernels_select(Error *error)

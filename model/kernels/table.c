@@ -5,6 +5,13 @@
 #define STRING(x) STRING2(x)
 
 extern const struct Mixer *const ISA_NAME(mixer_table)[];
+// A product of a linear layer: the own one, or oneDNN's in a build with it.
+#ifdef WITH_ONEDNN
+#define LINEAR(NAME, function) NAME(onednn_##function)
+#else
+#define LINEAR(NAME, function) NAME(function)
+#endif
+
 // PRODUCTS(f) names the functions that may come from another instruction set: the products in bf16 and with packed weights.
 #define KERNELS_TABLE(isa_name, has_fast_bf16, PRODUCTS) \
     { \
@@ -12,15 +19,15 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .vector_floats = VECTOR_FLOATS, \
         .fast_bf16 = has_fast_bf16, \
         .mixers = ISA_NAME(mixer_table), \
-        .linear_forward_bf16 = PRODUCTS(linear_forward_bf16), \
-        .linear_backward_input_bf16 = PRODUCTS(linear_backward_input_bf16), \
-        .linear_backward_weight_bf16 = PRODUCTS(linear_backward_weight_bf16), \
+        .linear_forward_bf16 = LINEAR(PRODUCTS, linear_forward_bf16), \
+        .linear_backward_input_bf16 = LINEAR(PRODUCTS, linear_backward_input_bf16), \
+        .linear_backward_weight_bf16 = LINEAR(PRODUCTS, linear_backward_weight_bf16), \
         .packed_forward = PRODUCTS(packed_forward), \
         .peak_loop = PRODUCTS(peak_loop), \
         .gemm = ISA_NAME(gemm), \
-        .linear_forward = ISA_NAME(linear_forward), \
-        .linear_backward_input = ISA_NAME(linear_backward_input), \
-        .linear_backward_weight = ISA_NAME(linear_backward_weight), \
+        .linear_forward = LINEAR(ISA_NAME, linear_forward), \
+        .linear_backward_input = LINEAR(ISA_NAME, linear_backward_input), \
+        .linear_backward_weight = LINEAR(ISA_NAME, linear_backward_weight), \
         .rmsnorm_forward = ISA_NAME(rmsnorm_forward), \
         .rmsnorm_backward = ISA_NAME(rmsnorm_backward), \
         .conv_forward = ISA_NAME(conv_forward), \
@@ -50,9 +57,9 @@ const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
 #if defined(__AVX512F__)
 #define WITH_BF16(function) function##_avx512bf16
 
-void WITH_BF16(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-void WITH_BF16(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-void WITH_BF16(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void LINEAR(WITH_BF16, linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+void LINEAR(WITH_BF16, linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void LINEAR(WITH_BF16, linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
 void WITH_BF16(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 double WITH_BF16(peak_loop)(size_t iterations, bool bf16);
 extern const Kernels WITH_BF16(kernels);
