@@ -50,7 +50,7 @@ static int time_gradients(double *seconds, OptimizerContext *c, Error *error)
     if (settings_resolve(&settings, &size, error)) {
         return -1;
     }
-    c->workspace = workspace_create(&c->model, 1, LENGTH, true, error);
+    c->workspace = workspace_create(&c->model, 1, LENGTH, WORKSPACE_TRAINING, error);
     if (c->workspace == NULL) {
         return -1;
     }

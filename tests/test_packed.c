@@ -301,7 +301,7 @@ static double story_loss(const Model *model, bool by_token)
     assert_non_null(tokenizer);
     Encoder *encoder = encoder_create(tokenizer, &error);
     Session *session = session_create(model, 1, 0, &error);
-    Workspace *workspace = workspace_create(model, 1, MOST, false, &error);
+    Workspace *workspace = workspace_create(model, 1, MOST, WORKSPACE_INFERENCE, &error);
     Story *story = malloc(sizeof *story);
     assert_true(encoder != NULL && session != NULL && workspace != NULL && story != NULL);
     double sum = 0.0;
