@@ -7,6 +7,7 @@
 #include "infer/session.h"
 #include "model/model.h"
 #include "tests/check.h"
+#include "tests/choices.h"
 #include "tokenizer/bpe.h"
 
 enum { FEW = 16 };   // rows of x that read the weights as they are
@@ -396,6 +397,62 @@ static void packing_makes_a_model_smaller(void **state)
     }
 }
 
+// Logits after a prompt and some steps.
+static void read_some(float *logits, const Model *model)
+{
+    enum { PROMPT = 30, STEPS = 5 };
+    Error error;
+    int32_t tokens[PROMPT + STEPS];
+    size_t vocab = (size_t)model->config.vocab_size;
+    for (size_t i = 0; i < PROMPT + STEPS; i++) {
+        tokens[i] = (int32_t)(i * 31 % vocab);
+    }
+    Session *session = session_create(model, 1, 0, &error);
+    if (session == NULL) {
+        fail_msg("%s", error.text);
+    }
+    session_feed(session, tokens, PROMPT);
+    for (size_t i = 0; i < STEPS; i++) {
+        session_step(session, &tokens[PROMPT + i]);
+    }
+    memcpy(logits, session_logits(session, 0), vocab * sizeof *logits);
+    session_free(session);
+}
+
+// Whatever else a mixer has beside the packed matrices is found after packing; w1, w3 and w2 of one width, too.
+static void every_mixer_takes_packed_weights(void **state)
+{
+    (void)state;
+    enum { VOCAB = 97 };
+    for (size_t i = 0; i < MODEL_CHOICES; i++) {
+        Error error;
+        ModelConfig config;
+        assert_int_equal(config_preset(&config, "nano", &error), 0);
+        config.vocab_size = VOCAB;
+        config.d_model = config.mlp_hidden = 64;
+        config.n_layer = config.n_head = 2;
+        config.d_head = config.n_slot = 32;
+        config.tie_embeddings = i % 2 == 0;
+        make_choice(&config, &model_choices[i]);
+        float logits[VOCAB];
+        double exact[VOCAB] = {0};
+        for (WeightType type = WEIGHTS_F32; type <= WEIGHTS_INT8; type++) {
+            Model model;
+            if (model_create(&model, &config, kernels_available()[0], &error) != 0) {
+                fail_msg("%s", error.text);
+            }
+            model_init(&model, 5, 64);
+            assert_int_equal(model_pack(&model, type, &error), 0);
+            read_some(logits, &model);
+            for (size_t j = 0; j < VOCAB && type == WEIGHTS_F32; j++) {
+                exact[j] = logits[j];
+            }
+            check_close(config.mixer, weight_type_name(type), logits, exact, VOCAB, type == WEIGHTS_BF16 ? 2e-2 : type == WEIGHTS_INT8 ? 5e-2 : 0.0);
+            model_free(&model);
+        }
+    }
+}
+
 // A model of int8 weights that are NaN is refused by the tensor's name and left as it was; in bf16 it gives NaN.
 static void broken_models_are_seen(void **state)
 {
@@ -422,6 +479,7 @@ int main(void)
         cmocka_unit_test(matrices_are_found_by_their_place),
         cmocka_unit_test(perplexity_stays_within_one_percent),
         cmocka_unit_test(packing_makes_a_model_smaller),
+        cmocka_unit_test(every_mixer_takes_packed_weights),
         cmocka_unit_test(broken_models_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
