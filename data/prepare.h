@@ -16,7 +16,8 @@ typedef struct PrepareOptions {
     const char *tokenizer_path;   // NULL: train one with `vocab_size` ids on the training documents
     int64_t vocab_size;
     const PathList *tokenizer_files;   // documents to train it on; NULL: those that are prepared
-    const PathList *rest;         // what lies in the documents' folders and is not read: counted in the table, an error when corpus.strict; NULL: none
+    const PathList *rest;         // what lies in the documents' folders and is not read: counted in the table, an error when corpus.strict;
+                                  // NULL: none
     double val_fraction;          // of the documents, chosen by hash of their text; with few documents see data/split.h. 0: none
     int64_t shard_tokens;
     int64_t threads;              // 0: all; the output does not depend on it

@@ -40,7 +40,7 @@ static int classify_files(DataSource *source, Error *error)
         n_shards += is_shard(path);
     }
     if (n_shards != 0 && n_shards != source->files.count) {
-        return error_set(error, "%s: token shards (.bin) and documents cannot be mixed: give one kind",
+        return error_set(error, "%s: token shards (.bin) and documents cannot be mixed in one source: give one kind, or each with --data",
                          source->files.items[0]);
     }
     source->kind = n_shards != 0 ? DATA_SHARDS : DATA_DOCUMENTS;

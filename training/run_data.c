@@ -90,6 +90,14 @@ static int make_sources(RunData *data, Error *error)
     return 0;
 }
 
+// Shares that are not those of the checkpoint are refused before anything is prepared for them; those by size are known only later.
+static int check_shares(RunData *data, Error *error)
+{
+    bool known = data->parts == NULL || data->parts[0] > 0;
+    data->identity.parts = data->parts;
+    return data->saved != NULL && known ? snapshot_check_parts(data->saved, &data->identity, error) : 0;
+}
+
 static int find_sources(RunData *data, Error *error)
 {
     for (size_t i = 0; i < data->n_sources; i++) {
@@ -109,7 +117,7 @@ int run_data_find(RunData *data, Error *error)
     data->identity.arguments = settings->data;
     data->identity.n_arguments = settings->n_data;
     if ((data->saved != NULL && find_saved_arguments(data, error)) || make_sources(data, error) ||
-        (data->saved != NULL && find_saved_data(data, error)) || find_sources(data, error)) {
+        check_shares(data, error) || (data->saved != NULL && find_saved_data(data, error)) || find_sources(data, error)) {
         return -1;
     }
     if (settings->val != NULL) {
@@ -130,7 +138,8 @@ int run_data_prepare(RunData *data, int64_t vocab_size, Error *error)
     char *own = data->checkpoint != NULL ? path_join(data->checkpoint, "tokenizer.json") : NULL;
     DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = vocab_size,
                               .val_fraction = settings->val_fraction, .threads = settings->threads, .stop = data->stop,
-                              .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup, .strict = settings->strict},
+                              .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup,
+                                            .strict = settings->strict},
                               .train = data->sources, .n_train = data->n_sources, .val = data->has_val ? &data->val_source : NULL};
     if (request.tokenizer == NULL && own != NULL && file_exists(own)) {
         request.tokenizer = own;
@@ -219,7 +228,6 @@ int run_data_load(RunData *data, int64_t vocab_size, Error *error)
     if (data->parts != NULL && data->parts[0] == 0 && size_shares(data, vocab_size, error)) {
         return -1;
     }
-    data->identity.parts = data->parts;
     data->train = open_mix(data, vocab_size, false, NULL, error);
     if (data->train == NULL) {
         return -1;

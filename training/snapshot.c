@@ -222,8 +222,7 @@ int snapshot_parts(uint32_t **parts, size_t count, const struct cJSON *json, Err
     return 0;
 }
 
-// The shares of the sources must be what they were: they decide which window comes next.
-static int check_parts(const cJSON *json, const DataIdentity *data, Error *error)
+int snapshot_check_parts(const struct cJSON *json, const DataIdentity *data, Error *error)
 {
     const cJSON *array = cJSON_GetObjectItemCaseSensitive(data_of(json), "parts");
     size_t count = (size_t)cJSON_GetArraySize(array);
@@ -255,7 +254,7 @@ int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Erro
         return error_set(error, "the tokenizer is not the one that the run began with (hash %08" PRIx32 ", now %08" PRIx32 "): leave --tokenizer out",
                          (uint32_t)hash, data->tokenizer_hash);
     }
-    if (check_parts(json, data, error)) {
+    if (snapshot_check_parts(json, data, error)) {
         return -1;
     }
     if ((uint64_t)tokens != data->tokens || (uint64_t)windows != data->windows) {

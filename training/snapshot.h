@@ -38,6 +38,9 @@ int snapshot_fingerprint(uint64_t *fingerprint, const Loader *loader, size_t len
 // same files. Returns 0, or -1 with `error` naming the first that differs and saying what to do.
 int snapshot_check_arguments(const struct cJSON *json, char *const *arguments, size_t n_arguments, Error *error);
 
+// The sources and their shares must be what they were, because they decide which window comes next. Returns 0, or -1 with `error` set.
+int snapshot_check_parts(const struct cJSON *json, const DataIdentity *data, Error *error);
+
 // Returns 0 when the data is the one that the checkpoint's position counts in, or -1 with `error` saying what differs.
 int snapshot_check_data(const struct cJSON *json, const DataIdentity *data, Error *error);
 

@@ -1,4 +1,5 @@
-// Any bytes as vocab.json and merges.txt, cut at the first byte 30: what is made of them loads as a tokenizer and encodes, or is refused with a reason.
+// Any bytes as vocab.json and merges.txt, cut at the first byte 30: what is made of them loads as a tokenizer and encodes, or is refused with
+// a reason.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
