@@ -55,7 +55,8 @@ static void test_form_cuts(void **state)
         c.fast = "lattice_forms";
         mixer_case_fill(&c, &pool, &rng, numbered_forget_gate(i), -2.0, 1.0);
         for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-            check_cuts(&c, *kernels, c.form.chunk > 1);
+            // Token by token is another order of operations than by matrix products (chunks without ablations).
+            check_cuts_within(&c, *kernels, c.form.chunk > 1, c.form.chunk > 1 && i % 4 == 0 ? GOLDEN_FAST_OUTPUT : 0.0);
         }
         if (i % 16 < 1) {
             check_same_for_threads(&c);
