@@ -5,7 +5,8 @@
 //     decode, h = v − B k:  dV = dH, dK = dC − dH Bᵀ, dB −= Kᵀ dH
 //     encode, c = k − B v:  dK = dC, and as u = B v, dU −= dC brings the rest        similarity: dV = dH, dK = dC
 //
-// What would flow along a slot b is left out: b comes out of a normalisation, which lets nothing through along it.
+// The start comes out of a normalisation, which lets nothing through along a slot: that part of dB is taken away where it arises. (The recurrence would take
+// it away as well, but it may be much larger than the rest, and would then cost the rest its digits.)
 //
 // The forward of training keeps the memory every kept_chunks(head) chunks. The backward runs these chunks again, keeping all that the recurrence made, and
 // walks back through them.
@@ -28,12 +29,14 @@ static float *take(float *base, size_t *used, size_t n)
 // Lays out a chunk of up to `count` tokens. With start NULL it gets memory of its own.
 static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, size_t m, size_t d, size_t count, bool all)
 {
-    size_t mp = padded(m), cp = padded(count), rows = count * mp;
+    size_t mp = padded(m), cp = padded(count), rows = count * mp, pairs = count * (count + 1) / 2;
     k->m = m;
     k->d = d;
     k->mp = mp;
     k->cp = cp;
     k->all = all;
+    k->g = take(base, used, cp);
+    k->mu = take(base, used, cp);
     k->start = start != NULL ? start : take(base, used, m * d);
     k->start_t = take(base, used, d * mp);
     k->squares = take(base, used, mp);
@@ -51,12 +54,15 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, siz
     k->y = take(base, used, rows);
     k->z = take(base, used, rows);
     k->weights = take(base, used, count * cp);
-    k->written = take(base, used, all ? count * (count + 1) / 2 * mp : rows);
+    k->written = take(base, used, all ? pairs * mp : rows);
+    k->sums = take(base, used, padded(pairs) * VECTOR_FLOATS);
 }
 
 static void lay_out_gradient(ChunkGradient *g, float *base, size_t *used, size_t m, size_t d, size_t count)
 {
     size_t mp = padded(m), cp = padded(count), rows = count * mp;
+    g->dg = take(base, used, cp);
+    g->dmu = take(base, used, cp);
     g->down = take(base, used, mp);
     g->dp = take(base, used, rows);
     g->f = take(base, used, count * cp);
@@ -167,6 +173,24 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *s, float *scratch, c
     }
 }
 
+// ds_i -= (b_i·ds_i) b_i for every slot of [m, d].
+static void remove_along(float *ds, const float *b, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat dots[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            dots[l] = (vfloat){0};
+            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
+                dots[l] = v_fma(v_load_n(ds + i * d + j, d - j), v_load_n(b + i * d + j, d - j), dots[l]);
+            }
+        }
+        vfloat along = sum_each(dots);
+        for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
+            add_scaled(ds + i * d, ds + i * d, -along[i - i0], b + i * d, d);
+        }
+    }
+}
+
 // ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row.
 static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g, const Chunk *k, const Head *head, const float *do_, size_t do_row,
                          size_t first)
@@ -202,6 +226,7 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         {k->c, 1, mp, g->minus_dh, d, count, PART_WHOLE},
     };
     multiply(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d);
+    remove_along(ds, k->start, m, d);
     put_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
     put_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
     put_rows(grad->v + first * row, row, -1.0f, g->minus_dh, d, d, count);

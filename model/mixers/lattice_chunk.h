@@ -19,7 +19,7 @@
 #include "model/mixers/lattice_head.h"
 #include "model/mixers/slots.h"
 
-// The recurrence costs each token and slot as many steps as the chunk has tokens: above this it costs more than the products save.
+// The longest chunk that goes by matrix products: the recurrence's work for a token grows with the chunk, and its memory with the chunk's square.
 #define CHUNK_MOST 64
 
 // Whether this head's chunks go by matrix products. The ablations do not: a threshold acts on each number of a slot, and the other two serve experiments only.
@@ -51,22 +51,23 @@ typedef struct Chunk {
     size_t m, d, mp, cp;         // mp, cp: m and C rounded up to whole vectors
     bool gated, normalise;       // the form; normalised after every token
     bool all;                    // P of every token is kept, for the backward; else only the last token's
-    float g[CHUNK_MOST], mu[CHUNK_MOST];
+    float *g, *mu;               // [C]
     float *start, *start_t;      // b [m, d], [d, mp]
     float *squares;              // ‖b‖² [mp], 1 behind the last slot
     float *h, *h_t;              // [C, d], [d, cp]
     float *gram;                 // G [C, cp]
     float *u, *c, *q;            // [C, mp]
     float *own, *mixed;          // A, q A [C, mp]
-    float *rho, *p, *inverse;    // rho, p, 1 / n [C, mp]
+    float *rho, *p, *inverse;    // rho, p, 1 / n [C, mp]; these five only with `all`
     float *y, *z;                // before the token [C, mp]; y: y − u z in the frozen form
     float *written;              // P: [mp] for each j ≤ t of each t, or for each j of the last t
     float *weights;              // W [C, cp]
+    float *sums;                 // room for one vector for each pair j ≤ t
 } Chunk;
 
 // The gradients of one chunk.
 typedef struct ChunkGradient {
-    float dg[CHUNK_MOST], dmu[CHUNK_MOST];
+    float *dg, *dmu;             // [cp]
     float *down;                 // into A [mp]: in, of the last token, b·ds
     float *dp;                   // into P [C, mp]: in, of the last token, h_j·ds
     float *f;                    // do_t·h_j [C, cp]

@@ -139,12 +139,15 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *b
     for (size_t t = 0, count; t < head->length; t += count) {
         bool begins = head->chunk > 1 && (head->position + t) % head->chunk == 0;
         count = 1;
-        if (begins) {
+        if (begins && matrices) {
+            size_t rest = head->length - t;
+            count = rest < head->chunk ? rest : head->chunk;
+        }
+        if (begins && (count == 1 || kept == NULL)) {   // by matrices, only a carried state needs the chunk's start
             memcpy(base, s, m * d * sizeof(float));
         }
         if (begins && matrices) {
-            size_t rest = head->length - t, chunk = t / head->chunk, group = kept_chunks(head);
-            count = rest < head->chunk ? rest : head->chunk;
+            size_t chunk = t / head->chunk, group = kept_chunks(head);
             if (kept != NULL && chunk % group == 0) {
                 memcpy(kept + chunk / group * m * d, s, m * d * sizeof(float));
             }

@@ -119,31 +119,50 @@ static void multiply(const Result *to, const Term *terms, size_t n_terms, size_t
     }
 }
 
+// v becomes its transpose: rows i and i + half are interleaved, as often as it takes.
+INLINE void transpose_block(vfloat v[VECTOR_FLOATS])
+{
+#pragma GCC unroll 4
+    for (size_t step = 1; step < VECTOR_FLOATS; step *= 2) {
+        vfloat to[VECTOR_FLOATS];
+#pragma GCC unroll 8
+        for (size_t l = 0; l < VECTOR_FLOATS / 2; l++) {
+            to[2 * l] = __builtin_shufflevector(v[l], v[l + VECTOR_FLOATS / 2], LOWS);
+            to[2 * l + 1] = __builtin_shufflevector(v[l], v[l + VECTOR_FLOATS / 2], HIGHS);
+        }
+#pragma GCC unroll 16
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            v[l] = to[l];
+        }
+    }
+}
+
 // out [columns, rows] = the transpose of x [rows, columns]. Rows of out are written in whole vectors, zeros behind the last.
 static void transpose(float *out, size_t out_row, const float *x, size_t x_row, size_t rows, size_t columns)
 {
-    for (size_t i0 = 0; i0 < rows; i0 += VECTOR_FLOATS) {
-        for (size_t j0 = 0; j0 < columns; j0 += VECTOR_FLOATS) {
+    for (size_t i = 0; i < rows; i += VECTOR_FLOATS) {
+        for (size_t j = 0; j < columns; j += VECTOR_FLOATS) {
             vfloat v[VECTOR_FLOATS];
+            const float *from = x + i * x_row + j;
+            float *to = out + j * out_row + i;
+            if (i + VECTOR_FLOATS <= rows && j + VECTOR_FLOATS <= columns) {
 #pragma GCC unroll 16
-            for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-                v[l] = i0 + l < rows ? v_load_n(x + (i0 + l) * x_row + j0, columns - j0) : (vfloat){0};
-            }
-#pragma GCC unroll 4
-            for (size_t step = 1; step < VECTOR_FLOATS; step *= 2) {
-                vfloat to[VECTOR_FLOATS];
-#pragma GCC unroll 8
-                for (size_t l = 0; l < VECTOR_FLOATS / 2; l++) {
-                    to[2 * l] = __builtin_shufflevector(v[l], v[l + VECTOR_FLOATS / 2], LOWS);
-                    to[2 * l + 1] = __builtin_shufflevector(v[l], v[l + VECTOR_FLOATS / 2], HIGHS);
+                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                    v[l] = v_load(from + l * x_row);
                 }
-                memcpy(v, to, sizeof v);
-            }
+                transpose_block(v);
 #pragma GCC unroll 16
-            for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-                if (j0 + l < columns) {
-                    v_store(out + (j0 + l) * out_row + i0, v[l]);
+                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                    v_store(to + l * out_row, v[l]);
                 }
+                continue;
+            }
+            for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                v[l] = i + l < rows ? v_load_n(from + l * x_row, columns - j) : (vfloat){0};
+            }
+            transpose_block(v);
+            for (size_t l = 0; l < VECTOR_FLOATS && j + l < columns; l++) {
+                v_store(to + l * out_row, v[l]);
             }
         }
     }
