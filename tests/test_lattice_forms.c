@@ -36,7 +36,8 @@ static void test_forms(void **state)
             MixerCase c = new_case(s[0], s[1], s[2], s[3], s[4]);
             c.form = numbered_form(i, form_chunks[chunk]);
             c.fast = "lattice_forms";
-            mixer_case_fill(&c, &pool, &rng, numbered_forget_gate(i), -3.0, 1.0);
+            // With `encode`, writing as strong as the others' magnifies rounding.
+            mixer_case_fill(&c, &pool, &rng, numbered_forget_gate(i), i / 32 == 1 ? -5.0 : -3.0, 1.0);
             check_against_reference(&c, "forms");
             pool_free(&pool);
         }
