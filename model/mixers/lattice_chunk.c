@@ -8,8 +8,8 @@
 // The start comes out of a normalisation, which lets nothing through along a slot: that part of dB is taken away where it arises. (The recurrence would take
 // it away as well, but it may be much larger than the rest, and would then cost the rest its digits.)
 //
-// The forward of training keeps the memory every kept_chunks(head) chunks. The backward runs these chunks again, keeping all that the recurrence made, and
-// walks back through them.
+// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks. The backward runs these chunks again, keeping all that the recurrence
+// made, and walks back through them.
 #include "model/mixers/lattice_chunk.h"
 #include "model/mixers/products.h"
 
@@ -40,10 +40,9 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, siz
     k->start = start != NULL ? start : take(base, used, m * d);
     k->start_t = take(base, used, d * mp);
     k->squares = take(base, used, mp);
-    k->h = take(base, used, count * d);
+    k->inputs = take(base, used, count * (d + mp));
     k->h_t = take(base, used, d * cp);
     k->gram = take(base, used, count * cp);
-    k->u = take(base, used, rows);
     k->c = take(base, used, rows);
     k->q = take(base, used, rows);
     k->own = take(base, used, rows);
@@ -113,11 +112,28 @@ static void put_rows(float *to, size_t to_row, float sign, const float *from, si
     }
 }
 
-// Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence.
-static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count)
+// Where a head's kept h and u of the tokens from `first` on begin: the rows of h of a chunk, then those of u.
+static size_t inputs_at(size_t m, size_t d, size_t length, size_t first) { return (length + KEPT - 1) / KEPT * m * d + first * (d + padded(m)); }
+
+size_t ISA_NAME(chunk_kept_floats)(size_t m, size_t d, size_t length) { return inputs_at(m, d, length, length); }
+
+// Puts h and u of the chunk's tokens into `inputs`, from v [count, d] at v_row.
+static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_row, LatticeObjective objective)
+{
+    float *h = inputs, *u = inputs + k->count * k->d;
+    if (objective == LATTICE_DECODE) {
+        multiply(&(Result){h, k->d, v, v_row, NULL, -1.0f}, &(Term){k->c, k->mp, 1, k->start, k->d, k->m, PART_WHOLE}, 1, k->count, k->d);
+    } else {
+        put_rows(h, k->d, 1.0f, v, v_row, k->d, k->count);
+    }
+    multiply(&(Result){u, k->mp, NULL, 0, NULL, 1.0f}, &(Term){h, k->d, 1, k->start_t, k->mp, k->d, PART_WHOLE}, 1, k->count, k->mp);
+}
+
+// Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence. h and u stand in kept_inputs,
+// or (NULL) are put into new_inputs.
+static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, const float *kept_inputs, float *new_inputs)
 {
     size_t m = k->m, d = k->d, mp = k->mp;
-    const float *v = head->v + first * head->row;
     k->count = count;
     k->gated = head->form.gated;
     k->normalise = normalises_tokens(head);
@@ -132,13 +148,11 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count)
     for (size_t i = m; i < mp; i++) {
         k->squares[i] = 1.0f;   // a slot that does not exist has a length like the others, lest its norm be taken for one that was lost
     }
-    if (head->form.objective == LATTICE_DECODE) {
-        multiply(&(Result){k->h, d, v, head->row, NULL, -1.0f}, &(Term){k->c, mp, 1, k->start, d, m, PART_WHOLE}, 1, count, d);
-    } else {
-        put_rows(k->h, d, 1.0f, v, head->row, d, count);
+    if (kept_inputs == NULL) {
+        make_inputs(new_inputs, k, head->v + first * head->row, head->row, head->form.objective);
     }
-    Term inputs = {k->h, d, 1, k->start_t, mp, d, PART_WHOLE};
-    multiply(&(Result){k->u, mp, NULL, 0, NULL, 1.0f}, &inputs, 1, count, mp);
+    k->h = kept_inputs == NULL ? new_inputs : kept_inputs;
+    k->u = k->h + count * d;
     if (head->form.objective == LATTICE_ENCODE) {
         add_scaled(k->c, k->c, -1.0f, k->u, count * mp);
     }
@@ -159,12 +173,12 @@ static void end_chunk(float *to, const Chunk *k)
     multiply(&(Result){to, k->d, k->start, k->d, own, 1.0f}, &(Term){written, 1, k->mp, k->h, k->d, k->count, PART_WHOLE}, 1, k->m, k->d);
 }
 
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *s, float *scratch, const Head *head, size_t first, size_t count)
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *kept, float *s, float *scratch, const Head *head, size_t first, size_t count)
 {
     Chunk k;
     size_t used = 0;
     lay_out_chunk(&k, aligned(scratch), &used, s, head->m, head->d, head->chunk, false);
-    run_chunk(&k, head, first, count);
+    run_chunk(&k, head, first, count, NULL, kept == NULL ? k.inputs : kept + inputs_at(k.m, k.d, head->length, first));
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
     multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
     end_chunk(s, &k);
@@ -254,7 +268,8 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
         for (size_t i = begin; i < last; i++) {
             size_t first = i * head->chunk, rest = head->length - first;
             Chunk *k = &chunks[i - begin];
-            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk);
+            // The forward took a token alone as a token, and kept nothing of it.
+            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : kept + inputs_at(k->m, k->d, head->length, first), k->inputs);
             if (i + 1 < last) {
                 end_chunk(k[1].start, k);
                 slots_normalise(k[1].start, head->m, head->d);

@@ -20,7 +20,14 @@ static size_t group_count(const MixerShape *shape) { return (shape->length + GRO
 // The memory, then the chunks' starts: [H][m, d] each.
 static size_t state_floats(const ModelConfig *config) { return 2 * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head; }
 
-static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * group_count(shape) * 2 * head_floats(shape); }
+// What a training forward keeps of one head, whichever way it goes; token by token: the memory and the chunk's start before each group.
+static size_t head_kept_floats(const MixerShape *shape)
+{
+    size_t tokens = group_count(shape) * 2 * head_floats(shape), chunks = ISA_NAME(chunk_kept_floats)(shape->n_slot, shape->d_head, shape->length);
+    return tokens > chunks ? tokens : chunks;
+}
+
+static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * head_kept_floats(shape); }
 
 // Gradients into S and B; the memory after each token of a group, and where chunks start in it; h, u, c and n of its tokens.
 #define STARTS (GROUP / 2 + 1)
@@ -152,7 +159,7 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *b
                 memcpy(kept + chunk / group * m * d, s, m * d * sizeof(float));
             }
             if (count > 1) {
-                ISA_NAME(chunk_forward)(o + t * o_row, o_row, s, scratch, head, t, count);
+                ISA_NAME(chunk_forward)(o + t * o_row, o_row, kept, s, scratch, head, t, count);
                 continue;
             }
         }
@@ -178,7 +185,7 @@ static void forward(float *o, float *saved, float *scratch, float *states, size_
         size_t b = task / shape->n_head, h = task % shape->n_head;
         Head head = head_of(in, shape, b, h);
         float *own = scratch + task * own_floats, *s = states != NULL ? states + b * state_stride + h * size : own;
-        float *base = s + (states != NULL ? shape->n_head * size : size), *kept = saved == NULL ? NULL : saved + task * group_count(shape) * 2 * size;
+        float *base = s + (states != NULL ? shape->n_head * size : size), *kept = saved == NULL ? NULL : saved + task * head_kept_floats(shape);
         if (states == NULL) {
             memcpy(s, in->state0 + h * size, size * sizeof(float));
         }
@@ -434,7 +441,7 @@ static void backward(const MixerGradients *grad, const float *do_, const float *
         }
         HeadGradients to = {grad->q + row + h * m, grad->k + row + h * m, grad->v + row + h * d, grad->g + first * shape->n_head + h,
                             grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h};
-        const float *kept = saved + task * group_count(shape) * 2 * size, *d_out = do_ + first * width + h * d;
+        const float *kept = saved + task * head_kept_floats(shape), *d_out = do_ + first * width + h * d;
         if (has_chunk_form(&head)) {
             ISA_NAME(chunk_backward)(&to, memory.ds, memory.after, kept, &head, d_out, width);
         } else if (m == 64 && d == 64) {
