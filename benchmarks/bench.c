@@ -412,6 +412,7 @@ static const struct Part {
     {"train", bench_train},
     {"profile", bench_profile},
     {"memory", bench_memory},
+    {"mixers", bench_mixers},
     {"optimizer", bench_optimizers},
     {"prefill", bench_prefill},
     {"decode", bench_decode},
@@ -436,7 +437,7 @@ int main(int argc, char **argv)
     int64_t threads = 0;
     Bench bench = {.preset = "110m", .runs = 5, .micro_batch = 2, .seq_len = 1024};
     ArgSpec specs[] = {
-        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, optimizer, prefill, decode, long or tokenizer"},
+        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, mixers, optimizer, prefill, decode, long or tokenizer"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
         {.name = "preset", .kind = ARG_STRING, .target = &bench.preset, .value = "NAME", .help = "shape of the model"},
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
@@ -457,7 +458,7 @@ int main(int argc, char **argv)
         known = known || strcmp(only, parts[i].name) == 0;
     }
     if (!known) {
-        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, optimizer, prefill, decode, long and tokenizer", only);
+        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, mixers, optimizer, prefill, decode, long and tokenizer", only);
     }
 #ifdef _OPENMP
     if (threads > 0) {

@@ -117,9 +117,21 @@ static inline void run_cut(float *o, float *states, size_t stride, Cut cut, cons
     pool_free(&pool);
 }
 
-// The same bits whole, token by token, in pieces, from a copied state, and from the forward of training. Without `end_states` what a mixer keeps beside
-// its memory may differ (places of a cache that no token sees yet).
-static inline void check_cuts(const MixerCase *c, const Kernels *kernels, bool end_states)
+// The same bits, or with a tolerance the same to that relative RMS.
+static inline void check_same(const char *where, const char *what, const float *actual, const float *expected, size_t n, double tolerance)
+{
+    if (tolerance == 0.0) {
+        check_bits(where, what, actual, expected, n);
+    } else {
+        Pool pool = {0};
+        check_close(where, what, actual, to_doubles(&pool, expected, n), n, tolerance);
+        pool_free(&pool);
+    }
+}
+
+// The same whole, token by token, in pieces, and from a copied state; the same bits from the forward of training. Without `end_states` what a mixer keeps
+// beside its memory may differ (places of a cache that no token sees yet). tolerance 0: all of it bit by bit.
+static inline void check_cuts_within(const MixerCase *c, const Kernels *kernels, bool end_states, double tolerance)
 {
     static const char *const names[] = {"whole", "token by token", "in pieces", "from a copied state"};
     char where[256], form[160];
@@ -135,9 +147,9 @@ static inline void check_cuts(const MixerCase *c, const Kernels *kernels, bool e
     for (Cut cut = CUT_TOKENS; cut <= CUT_COPIED; cut++) {
         snprintf(where, sizeof where, "%s %s, %s, %s", kernels->name, mixer_case_fast_name(c), form, names[cut]);
         run_cut(o, states, stride, cut, mixer, &in, &shape);
-        check_bits(where, "outputs against the whole", o, whole, n);
+        check_same(where, "outputs against the whole", o, whole, n, tolerance);
         if (end_states) {
-            check_bits(where, "states against the whole", states, whole_states, n_state);
+            check_same(where, "states against the whole", states, whole_states, n_state, tolerance);
         }
     }
     // The forward of training is the same function.
@@ -153,6 +165,8 @@ static inline void check_equal(void *context, const char *name, bool is_gradient
         fail_msg("%s: %s differs between 1 thread and more", (const char *)context, name);
     }
 }
+
+static inline void check_cuts(const MixerCase *c, const Kernels *kernels, bool end_states) { check_cuts_within(c, kernels, end_states, 0.0); }
 
 // The same bits with 1, 2, 3 and 8 threads, on every instruction set.
 static inline void check_same_for_threads(const MixerCase *c)

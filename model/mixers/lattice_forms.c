@@ -1,5 +1,7 @@
-// Lattice in all its forms (lattice.md 2 and 4): three objectives, exact and in chunks, and the ablations; token by token. lattice.c is the fast path of the
-// default form.
+// Lattice in all its forms (lattice.md 2 and 4): three objectives, exact and in chunks, and the ablations. lattice.c is the fast path of the default form.
+//
+// Chunks without ablations go by matrix products (lattice_chunk.c) where a call brings more than one token of a chunk from its beginning. Everything else
+// goes token by token, here: chunks of 1, the ablations, decoding, and what a carried state still lacks of its chunk.
 //
 // S is the memory that a token meets, B that at the start of its chunk (chunk 1: S itself). Per token, with (h, c) the objective's pair at B,
 // u_i = b_i·h, a_i = g c_i and x_i = b_i (frozen) or s_i (gated):
@@ -8,19 +10,9 @@
 //
 // Lengths are taken from the vectors themselves, so that no form loses digits. The forward keeps S and B every GROUP tokens; the backward recomputes a
 // group's memories and walks back, carrying the gradients into S and into B.
-#include "model/mixers/mixer.h"
-#include "model/mixers/slots.h"
+#include "model/mixers/lattice_chunk.h"
 
 #define GROUP 32
-
-// One head of one sequence.
-typedef struct Head {
-    const float *q, *k, *v, *g, *mu;   // first token's row; mu NULL: 1
-    size_t row, gate_row;
-    size_t position, length, chunk;
-    size_t m, d;
-    LatticeForm form;
-} Head;
 
 static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shape->d_head; }
 static size_t group_count(const MixerShape *shape) { return (shape->length + GROUP - 1) / GROUP; }
@@ -28,19 +20,27 @@ static size_t group_count(const MixerShape *shape) { return (shape->length + GRO
 // The memory, then the chunks' starts: [H][m, d] each.
 static size_t state_floats(const ModelConfig *config) { return 2 * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head; }
 
-static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * group_count(shape) * 2 * head_floats(shape); }
+// What a training forward keeps of one head, whichever way it goes; token by token: the memory and the chunk's start before each group.
+static size_t head_kept_floats(const MixerShape *shape)
+{
+    size_t tokens = group_count(shape) * 2 * head_floats(shape), chunks = ISA_NAME(chunk_kept_floats)(shape->n_slot, shape->d_head, shape->length);
+    return tokens > chunks ? tokens : chunks;
+}
+
+static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * head_kept_floats(shape); }
 
 // Gradients into S and B; the memory after each token of a group, and where chunks start in it; h, u, c and n of its tokens.
 #define STARTS (GROUP / 2 + 1)
-static size_t backward_head_floats(const MixerShape *shape)
+static size_t backward_token_floats(const MixerShape *shape) { return (GROUP + STARTS) * head_floats(shape) + GROUP * (shape->d_head + 3 * shape->n_slot); }
+
+// Two memories (backward: their gradients), and what either way through the tokens needs.
+static size_t head_scratch_floats(const MixerShape *shape, bool backward)
 {
-    return (2 + GROUP + STARTS) * head_floats(shape) + GROUP * (shape->d_head + 3 * shape->n_slot);
+    size_t tokens = backward ? backward_token_floats(shape) : 0, chunks = ISA_NAME(chunk_scratch_floats)(shape->n_slot, shape->d_head, backward);
+    return 2 * head_floats(shape) + (tokens > chunks ? tokens : chunks);
 }
 
-static size_t scratch_floats(const MixerShape *shape, bool backward)
-{
-    return shape->batch * shape->n_head * (backward ? backward_head_floats(shape) : 2 * head_floats(shape));
-}
+static size_t scratch_floats(const MixerShape *shape, bool backward) { return shape->batch * shape->n_head * head_scratch_floats(shape, backward); }
 
 // The start as it is: the forward of position 0 knows whether it is to be normalised.
 static void state_init(float *state, const float *state0, const MixerShape *shape)
@@ -70,10 +70,7 @@ static Head head_of(const MixerTensors *in, const MixerShape *shape, size_t b, s
     };
 }
 
-static bool normalises_tokens(const Head *head) { return !head->form.no_normalisation && (head->chunk == 1 || !head->form.chunk_norm); }
-static bool normalises_chunks(const Head *head) { return !head->form.no_normalisation && !normalises_tokens(head); }
 static bool projects(const Head *head) { return !head->form.no_projection && !head->form.no_normalisation; }
-static float head_mu(const Head *head, size_t t) { return head->mu == NULL ? 1.0f : head->mu[t * head->gate_row]; }
 
 // What one token writes: h [d]; u, c and n [m].
 typedef struct Write {
@@ -138,19 +135,36 @@ INLINE void write_slots(float *to, Write *w, const float *s, const float *base, 
     }
 }
 
-INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *base, const Head *head, size_t m, size_t d)
+INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *base, float *scratch, const Head *head, size_t m, size_t d)
 {
     float h[d], u[m], c[m], n[m];
     Write write = {h, u, c, n};
+    bool matrices = has_chunk_form(head);
     if (head->position == 0 && !head->form.no_normalisation) {
         slots_normalise(s, m, d);
     }
-    for (size_t t = 0; t < head->length; t++) {
-        if ((head->position + t) % head->chunk == 0 && head->chunk > 1) {
+    for (size_t t = 0, count; t < head->length; t += count) {
+        bool begins = head->chunk > 1 && (head->position + t) % head->chunk == 0;
+        count = 1;
+        if (begins && matrices) {
+            size_t rest = head->length - t;
+            count = rest < head->chunk ? rest : head->chunk;
+        }
+        if (begins && (count == 1 || kept == NULL)) {   // by matrices, only a carried state needs the chunk's start
             memcpy(base, s, m * d * sizeof(float));
         }
+        if (begins && matrices) {
+            size_t chunk = t / head->chunk, group = kept_chunks(head);
+            if (kept != NULL && chunk % group == 0) {
+                memcpy(kept + chunk / group * m * d, s, m * d * sizeof(float));
+            }
+            if (count > 1) {
+                ISA_NAME(chunk_forward)(o + t * o_row, o_row, kept, s, scratch, head, t, count);
+                continue;
+            }
+        }
         const float *start = head->chunk > 1 ? base : s;
-        if (kept != NULL && t % GROUP == 0) {
+        if (kept != NULL && !matrices && t % GROUP == 0) {
             memcpy(kept + t / GROUP * 2 * m * d, s, m * d * sizeof(float));
             memcpy(kept + (t / GROUP * 2 + 1) * m * d, start, m * d * sizeof(float));
         }
@@ -165,23 +179,24 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *b
 
 static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape);
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own_floats = head_scratch_floats(shape, false);
 #pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * shape->n_head * size > 65536)
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
         size_t b = task / shape->n_head, h = task % shape->n_head;
         Head head = head_of(in, shape, b, h);
-        float *s = states != NULL ? states + b * state_stride + h * size : scratch + task * 2 * size;
-        float *base = s + (states != NULL ? shape->n_head * size : size), *kept = saved == NULL ? NULL : saved + task * group_count(shape) * 2 * size;
+        float *own = scratch + task * own_floats, *s = states != NULL ? states + b * state_stride + h * size : own;
+        float *base = s + (states != NULL ? shape->n_head * size : size), *kept = saved == NULL ? NULL : saved + task * head_kept_floats(shape);
         if (states == NULL) {
             memcpy(s, in->state0 + h * size, size * sizeof(float));
         }
+        own += 2 * size;
         float *out = o + b * shape->length * width + h * head.d;
         if (head.m == 64 && head.d == 64) {
-            forward_head(out, width, kept, s, base, &head, 64, 64);
+            forward_head(out, width, kept, s, base, own, &head, 64, 64);
         } else if (head.d == 64) {
-            forward_head(out, width, kept, s, base, &head, head.m, 64);
+            forward_head(out, width, kept, s, base, own, &head, head.m, 64);
         } else {
-            forward_head(out, width, kept, s, base, &head, head.m, head.d);
+            forward_head(out, width, kept, s, base, own, &head, head.m, head.d);
         }
     }
 }
@@ -366,11 +381,6 @@ INLINE void read_backward(float *dbase, float *dk, const float *base, const floa
     }
 }
 
-// Where one head's gradients go, first token's row; mu may be NULL.
-typedef struct HeadGradients {
-    float *q, *k, *v, *g, *mu;
-} HeadGradients;
-
 INLINE void backward_token(const HeadGradients *grad, BackwardMemory *memory, const Head *head, const float *do_, size_t t, size_t l, size_t m, size_t d)
 {
     float dh[d], dv[d];
@@ -419,7 +429,7 @@ INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, con
 static void backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own = backward_head_floats(shape), m = shape->n_slot, d = shape->d_head;
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own = head_scratch_floats(shape, true), m = shape->n_slot, d = shape->d_head;
 #pragma omp parallel for schedule(dynamic)
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
         size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length, row = first * in->qkv_stride;
@@ -431,8 +441,10 @@ static void backward(const MixerGradients *grad, const float *do_, const float *
         }
         HeadGradients to = {grad->q + row + h * m, grad->k + row + h * m, grad->v + row + h * d, grad->g + first * shape->n_head + h,
                             grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h};
-        const float *kept = saved + task * group_count(shape) * 2 * size, *d_out = do_ + first * width + h * d;
-        if (m == 64 && d == 64) {
+        const float *kept = saved + task * head_kept_floats(shape), *d_out = do_ + first * width + h * d;
+        if (has_chunk_form(&head)) {
+            ISA_NAME(chunk_backward)(&to, memory.ds, memory.after, kept, &head, d_out, width);
+        } else if (m == 64 && d == 64) {
             backward_head(&to, &memory, kept, &head, d_out, width, 64, 64);
         } else if (d == 64) {
             backward_head(&to, &memory, kept, &head, d_out, width, m, 64);

@@ -1,0 +1,283 @@
+// Chunks of Lattice by matrix products; the mathematics stands in lattice_chunk.h. With dO, and dS the gradient into the chunk's end, the backward is
+//
+//     into A and P: of the end b·ds and h_j·ds; of the outputs q_t (b·do_t) and q_t (h_j·do_t): from these, by the recurrence, dq, dc, du, dG, dg, dmu
+//     dH = P dS + dU B + Wᵀ dO + (dG + dGᵀ) H        dB = A dS + (q A)ᵀ dO + dUᵀ H
+//     decode, h = v − B k:  dV = dH, dK = dC − dH Bᵀ, dB −= Kᵀ dH
+//     encode, c = k − B v:  dK = dC, and as u = B v, dU −= dC brings the rest        similarity: dV = dH, dK = dC
+//
+// The start comes out of a normalisation, which lets nothing through along a slot: that part of dB is taken away where it arises. (The recurrence would take
+// it away as well, but it may be much larger than the rest, and would then cost the rest its digits.)
+//
+// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks. The backward runs these chunks again, keeping all that the recurrence
+// made, and walks back through them.
+#include "model/mixers/lattice_chunk.h"
+#include "model/mixers/products.h"
+
+// Chunks between two kept states, at most: of two tokens.
+#define GROUP_MOST 16
+
+static size_t padded(size_t n) { return (n + VECTOR_FLOATS - 1) / VECTOR_FLOATS * VECTOR_FLOATS; }
+
+// The next n floats of a block of memory, on a whole cache line where the block began on one. base NULL only counts.
+static float *take(float *base, size_t *used, size_t n)
+{
+    float *at = base == NULL ? NULL : base + *used;
+    *used += (n + 15) / 16 * 16;
+    return at;
+}
+
+// Lays out a chunk of up to `count` tokens. With start NULL it gets memory of its own.
+static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, size_t m, size_t d, size_t count, bool all)
+{
+    size_t mp = padded(m), cp = padded(count), rows = count * mp, pairs = count * (count + 1) / 2;
+    k->m = m;
+    k->d = d;
+    k->mp = mp;
+    k->cp = cp;
+    k->all = all;
+    k->g = take(base, used, cp);
+    k->mu = take(base, used, cp);
+    k->start = start != NULL ? start : take(base, used, m * d);
+    k->start_t = take(base, used, d * mp);
+    k->squares = take(base, used, mp);
+    k->inputs = take(base, used, count * (d + mp));
+    k->h_t = take(base, used, d * cp);
+    k->gram = take(base, used, count * cp);
+    k->c = take(base, used, rows);
+    k->q = take(base, used, rows);
+    k->own = take(base, used, rows);
+    k->mixed = take(base, used, rows);
+    k->rho = take(base, used, rows);
+    k->p = take(base, used, rows);
+    k->inverse = take(base, used, rows);
+    k->y = take(base, used, rows);
+    k->z = take(base, used, rows);
+    k->weights = take(base, used, count * cp);
+    k->written = take(base, used, all ? pairs * mp : rows);
+    k->sums = take(base, used, padded(pairs) * VECTOR_FLOATS);
+}
+
+static void lay_out_gradient(ChunkGradient *g, float *base, size_t *used, size_t m, size_t d, size_t count)
+{
+    size_t mp = padded(m), cp = padded(count), rows = count * mp;
+    g->dg = take(base, used, cp);
+    g->dmu = take(base, used, cp);
+    g->down = take(base, used, mp);
+    g->dp = take(base, used, rows);
+    g->f = take(base, used, count * cp);
+    g->dq = take(base, used, rows);
+    g->du = take(base, used, rows);
+    g->dc = take(base, used, rows);
+    g->dgram = take(base, used, count * cp);
+    g->ds_t = take(base, used, d * mp);
+    g->minus_dh = take(base, used, count * d);
+}
+
+size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward)
+{
+    size_t most = 0;
+    for (size_t chunk = 2; chunk <= CHUNK_MOST; chunk++) {
+        Head head = {.chunk = chunk};
+        Chunk k;
+        ChunkGradient g;
+        size_t used = 0;
+        for (size_t i = 0; i < (backward ? kept_chunks(&head) : 1); i++) {
+            lay_out_chunk(&k, NULL, &used, NULL, m, d, chunk, backward);
+        }
+        if (backward) {
+            lay_out_gradient(&g, NULL, &used, m, d, chunk);
+        }
+        most = used > most ? used : most;
+    }
+    return most + 16;   // 16: to begin on a whole cache line
+}
+
+static float *aligned(float *p) { return (float *)(((uintptr_t)p + 63) / 64 * 64); }
+
+// to [count, row] = rows [count, n] of another stride, zeros behind n.
+static void copy_rows(float *to, size_t row, const float *from, size_t from_row, size_t n, size_t count)
+{
+    for (size_t t = 0; t < count; t++) {
+        for (size_t i = 0; i < row; i += VECTOR_FLOATS) {
+            v_store_n(to + t * row + i, v_load_n(from + t * from_row + i, rest_of(n, i)), row - i);
+        }
+    }
+}
+
+// to [count, to_row] = sign rows [count, n]
+static void put_rows(float *to, size_t to_row, float sign, const float *from, size_t row, size_t n, size_t count)
+{
+    for (size_t t = 0; t < count; t++) {
+        scale_to(to + t * to_row, from + t * row, sign, n);
+    }
+}
+
+// Where a head's kept h and u of the tokens from `first` on begin: the rows of h of a chunk, then those of u.
+static size_t inputs_at(size_t m, size_t d, size_t length, size_t first) { return (length + KEPT - 1) / KEPT * m * d + first * (d + padded(m)); }
+
+size_t ISA_NAME(chunk_kept_floats)(size_t m, size_t d, size_t length) { return inputs_at(m, d, length, length); }
+
+// Puts h and u of the chunk's tokens into `inputs`, from v [count, d] at v_row.
+static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_row, LatticeObjective objective)
+{
+    float *h = inputs, *u = inputs + k->count * k->d;
+    if (objective == LATTICE_DECODE) {
+        multiply(&(Result){h, k->d, v, v_row, NULL, -1.0f}, &(Term){k->c, k->mp, 1, k->start, k->d, k->m, PART_WHOLE}, 1, k->count, k->d);
+    } else {
+        put_rows(h, k->d, 1.0f, v, v_row, k->d, k->count);
+    }
+    multiply(&(Result){u, k->mp, NULL, 0, NULL, 1.0f}, &(Term){h, k->d, 1, k->start_t, k->mp, k->d, PART_WHOLE}, 1, k->count, k->mp);
+}
+
+// Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence. h and u stand in kept_inputs,
+// or (NULL) are put into new_inputs.
+static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, const float *kept_inputs, float *new_inputs)
+{
+    size_t m = k->m, d = k->d, mp = k->mp;
+    k->count = count;
+    k->gated = head->form.gated;
+    k->normalise = normalises_tokens(head);
+    for (size_t t = 0; t < count; t++) {
+        k->g[t] = head->g[(first + t) * head->gate_row];
+        k->mu[t] = head_mu(head, first + t);
+    }
+    copy_rows(k->q, mp, head->q + first * head->row, head->row, m, count);
+    copy_rows(k->c, mp, head->k + first * head->row, head->row, m, count);
+    transpose(k->start_t, mp, k->start, d, m, d);
+    column_dots(k->squares, k->start_t, k->start_t, d, mp);
+    for (size_t i = m; i < mp; i++) {
+        k->squares[i] = 1.0f;   // a slot that does not exist has a length like the others, lest its norm be taken for one that was lost
+    }
+    if (kept_inputs == NULL) {
+        make_inputs(new_inputs, k, head->v + first * head->row, head->row, head->form.objective);
+    }
+    k->h = kept_inputs == NULL ? new_inputs : kept_inputs;
+    k->u = k->h + count * d;
+    if (head->form.objective == LATTICE_ENCODE) {
+        add_scaled(k->c, k->c, -1.0f, k->u, count * mp);
+    }
+    if (k->normalise || k->all) {
+        transpose(k->h_t, k->cp, k->h, d, count, d);
+    }
+    if (k->normalise) {
+        Term products = {k->h, d, 1, k->h_t, k->cp, d, PART_WHOLE};
+        multiply(&(Result){k->gram, k->cp, NULL, 0, NULL, 1.0f}, &products, 1, count, k->cp);
+    }
+    ISA_NAME(chunk_recurrence)(k);
+}
+
+// to [m, d] = the memory as the chunk's last token reads it; to may be k->start.
+static void end_chunk(float *to, const Chunk *k)
+{
+    const float *written = written_by(k, k->count - 1), *own = k->own + (k->count - 1) * k->mp;
+    multiply(&(Result){to, k->d, k->start, k->d, own, 1.0f}, &(Term){written, 1, k->mp, k->h, k->d, k->count, PART_WHOLE}, 1, k->m, k->d);
+}
+
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *kept, float *s, float *scratch, const Head *head, size_t first, size_t count)
+{
+    Chunk k;
+    size_t used = 0;
+    lay_out_chunk(&k, aligned(scratch), &used, s, head->m, head->d, head->chunk, false);
+    run_chunk(&k, head, first, count, NULL, kept == NULL ? k.inputs : kept + inputs_at(k.m, k.d, head->length, first));
+    Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
+    multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
+    end_chunk(s, &k);
+    if (k.normalise || count == head->chunk) {
+        slots_normalise(s, k.m, k.d);
+    }
+}
+
+// ds_i -= (b_i·ds_i) b_i for every slot of [m, d].
+static void remove_along(float *ds, const float *b, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat dots[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            dots[l] = (vfloat){0};
+            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
+                dots[l] = v_fma(v_load_n(ds + i * d + j, d - j), v_load_n(b + i * d + j, d - j), dots[l]);
+            }
+        }
+        vfloat along = sum_each(dots);
+        for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
+            add_scaled(ds + i * d, ds + i * d, -along[i - i0], b + i * d, d);
+        }
+    }
+}
+
+// ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row.
+static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g, const Chunk *k, const Head *head, const float *do_, size_t do_row,
+                         size_t first)
+{
+    size_t m = k->m, d = k->d, mp = k->mp, cp = k->cp, count = k->count, row = head->row;
+    bool decode = head->form.objective == LATTICE_DECODE;
+    if (!k->normalise) {
+        end_chunk(g->ds_t, k);
+        slots_normalise_backward(ds, g->ds_t, m, d);
+    }
+    transpose(g->ds_t, mp, ds, d, m, d);
+    column_dots(g->down, g->ds_t, k->start_t, d, mp);
+    multiply(&(Result){g->dp, mp, NULL, 0, NULL, 1.0f}, &(Term){k->h, d, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
+    multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+    multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
+    ISA_NAME(chunk_recurrence_backward)(g, k);
+    if (head->form.objective == LATTICE_ENCODE) {
+        add_scaled(g->du, g->du, -1.0f, g->dc, count * mp);
+    }
+    Term to_h[4] = {
+        {written_by(k, count - 1), mp, 1, ds, d, m, PART_WHOLE},
+        {g->du, mp, 1, k->start, d, m, PART_WHOLE},
+        {k->weights, 1, cp, do_, do_row, count, PART_UPPER},
+        {g->dgram, cp, 1, k->h, d, count, PART_WHOLE},
+    };
+    multiply(&(Result){g->minus_dh, d, NULL, 0, NULL, -1.0f}, to_h, k->normalise ? 4 : 3, count, d);
+    if (decode) {
+        multiply(&(Result){g->dc, mp, g->dc, mp, NULL, 1.0f}, &(Term){g->minus_dh, d, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+    }
+    Term to_start[3] = {
+        {k->mixed, 1, mp, do_, do_row, count, PART_WHOLE},
+        {g->du, 1, mp, k->h, d, count, PART_WHOLE},
+        {k->c, 1, mp, g->minus_dh, d, count, PART_WHOLE},
+    };
+    multiply(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d);
+    remove_along(ds, k->start, m, d);
+    put_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
+    put_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
+    put_rows(grad->v + first * row, row, -1.0f, g->minus_dh, d, d, count);
+    for (size_t t = 0; t < count; t++) {
+        grad->g[(first + t) * head->gate_row] = g->dg[t];
+        if (grad->mu != NULL) {
+            grad->mu[(first + t) * head->gate_row] = g->dmu[t];
+        }
+    }
+}
+
+void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const Head *head, const float *do_, size_t do_row)
+{
+    Chunk chunks[GROUP_MOST];
+    ChunkGradient g;
+    size_t used = 0, group = kept_chunks(head), size = head->m * head->d, n_chunks = (head->length + head->chunk - 1) / head->chunk;
+    float *base = aligned(scratch);
+    for (size_t i = 0; i < group; i++) {
+        lay_out_chunk(&chunks[i], base, &used, NULL, head->m, head->d, head->chunk, true);
+    }
+    lay_out_gradient(&g, base, &used, head->m, head->d, head->chunk);
+    for (size_t last = n_chunks; last > 0;) {
+        size_t begin = (last - 1) / group * group;
+        memcpy(chunks[0].start, kept + begin / group * size, size * sizeof(float));
+        for (size_t i = begin; i < last; i++) {
+            size_t first = i * head->chunk, rest = head->length - first;
+            Chunk *k = &chunks[i - begin];
+            // The forward took a token alone as a token, and kept nothing of it.
+            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : kept + inputs_at(k->m, k->d, head->length, first), k->inputs);
+            if (i + 1 < last) {
+                end_chunk(k[1].start, k);
+                slots_normalise(k[1].start, head->m, head->d);
+            }
+        }
+        for (; last > begin; last--) {
+            size_t first = (last - 1) * head->chunk;
+            return_chunk(grad, ds, &g, &chunks[last - 1 - begin], head, do_ + first * do_row, do_row, first);
+        }
+    }
+}

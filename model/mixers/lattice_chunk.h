@@ -1,0 +1,96 @@
+// Chunks of Lattice by matrix products (lattice.md 4): the memory is read at a chunk's start and written at its end, and never exists in between.
+//
+// Let b_i be slot i at the chunk's start and h_t, c_t the objective's pair, all taken there; u_ti = b_i·h_t, a_ti = g_t c_ti. Every form is one recurrence,
+//
+//     s~_t = keep_t s_{t−1} + a_t h_t + pull_t b        frozen: keep = mu, pull = −a u        gated: keep = mu − a u, pull = 0        s_t = s~_t / n_t
+//
+// of each slot on its own, so that s_t = A_t b + Σ_{j≤t} P_tj h_j, with rho = keep / n and p = a / n:
+//
+//     A_t = rho_t A_{t−1} + pull_t / n_t        P_tj = rho_t P_{t−1,j} (j < t)        P_tt = p_t
+//
+// and n_t follows from y_t = s_{t−1}·h_t = A_{t−1} u_t + Σ_{j<t} P_{t−1,j} G_tj, G = H Hᵀ, and z_t = s_{t−1}·b, which has a recurrence of its own. Then
+//
+//     o_t = Σ_i (q_ti A_ti) b_i + Σ_j W_tj h_j,  W_tj = Σ_i q_ti P_tij        the end: s_i = A_i b_i + Σ_j P_ij h_j, its length made exactly 1
+//
+// Products are over all tokens of the chunk; the scalars of the recurrence are vectors over slots. The objectives differ only in what fills h and c.
+#ifndef MODEL_MIXERS_LATTICE_CHUNK_H
+#define MODEL_MIXERS_LATTICE_CHUNK_H
+
+#include "model/mixers/lattice_head.h"
+#include "model/mixers/slots.h"
+
+// The longest chunk that goes by matrix products: the recurrence's work for a token grows with the chunk, and its memory with the chunk's square.
+#define CHUNK_MOST 64
+
+// Whether this head's chunks go by matrix products. The ablations do not: a threshold acts on each number of a slot, and the other two serve experiments only.
+static inline bool has_chunk_form(const Head *head)
+{
+    const LatticeForm *form = &head->form;
+    return head->chunk > 1 && head->chunk <= CHUNK_MOST && !form->no_projection && !form->no_normalisation && !(form->l1 > 0.0f);
+}
+
+// Chunks between two kept states of a training forward: as many as make at least KEPT tokens.
+#define KEPT 32
+static inline size_t kept_chunks(const Head *head) { return (KEPT + head->chunk - 1) / head->chunk; }
+
+// Scratch floats of one head, for any chunk that has_chunk_form allows.
+size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward);
+
+// What a training forward keeps of one head: the memory before every kept_chunks-th chunk [m, d], and then h and u of every token.
+size_t ISA_NAME(chunk_kept_floats)(size_t m, size_t d, size_t length);
+
+// Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, through the memory s [m, d]: o [count rows from o on, d] at o_row.
+// s is left as the last token reads it, and normalised if the chunk ends there. kept, or NULL: gets the tokens' h and u (not the memory).
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *kept, float *s, float *scratch, const Head *head, size_t first, size_t count);
+
+// The whole head, chunk by chunk from its end: sets the rows of grad; ds [m, d], the gradient into the memory after the last token, becomes that into the
+// memory before the first. A last chunk of one token needs nothing kept but the memory.
+void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const Head *head, const float *do_, size_t do_row);
+
+// ---- between lattice_chunk.c and lattice_recurrence.c ----
+
+// One chunk of a head. [C, mp]: a row a token, with a number for each slot, zeros behind the last. [C, cp]: a row a token, with a number for each token.
+typedef struct Chunk {
+    size_t count;                // C
+    size_t m, d, mp, cp;         // mp, cp: m and C rounded up to whole vectors
+    bool gated, normalise;       // the form; normalised after every token
+    bool all;                    // P of every token is kept, for the backward; else only the last token's
+    float *g, *mu;               // [C]
+    float *start, *start_t;      // b [m, d], [d, mp]
+    float *squares;              // ‖b‖² [mp], 1 behind the last slot
+    const float *h, *u;          // [C, d], [C, mp]
+    float *inputs;               // room for both
+    float *h_t;                  // [d, cp]
+    float *gram;                 // G [C, cp]
+    float *c, *q;                // [C, mp]
+    float *own, *mixed;          // A, q A [C, mp]
+    float *rho, *p, *inverse;    // rho, p, 1 / n [C, mp]; these five only with `all`
+    float *y, *z;                // before the token [C, mp]; y: y − u z in the frozen form
+    float *written;              // P: [mp] for each j ≤ t of each t, or for each j of the last t
+    float *weights;              // W [C, cp]
+    float *sums;                 // room for one vector for each pair j ≤ t
+} Chunk;
+
+// The gradients of one chunk.
+typedef struct ChunkGradient {
+    float *dg, *dmu;             // [cp]
+    float *down;                 // into A [mp]: in, of the last token, b·ds
+    float *dp;                   // into P [C, mp]: in, of the last token, h_j·ds
+    float *f;                    // do_t·h_j [C, cp]
+    float *dq;                   // in: b·do [C, mp]; out
+    float *du, *dc;              // [C, mp]
+    float *dgram;                // into G: symmetric, its diagonal twice the gradient [C, cp]
+    float *ds_t;                 // [d, mp]
+    float *minus_dh;             // [C, d]
+} ChunkGradient;
+
+// P_t0 of a chunk; P_tj follow.
+static inline float *written_by(const Chunk *k, size_t t) { return k->written + (k->all ? t * (t + 1) / 2 * k->mp : 0); }
+
+// From b, h, G, u, c and q: everything from A to W.
+void ISA_NAME(chunk_recurrence)(Chunk *k);
+
+// Backward of chunk_recurrence (k->all), in: down, dp, f, dq.
+void ISA_NAME(chunk_recurrence_backward)(ChunkGradient *g, const Chunk *k);
+
+#endif

@@ -1,0 +1,188 @@
+// Small matrix products inside one head: a few dozen rows, sums in registers, no packing and no threads. Any sizes work; whole vectors are fast.
+#ifndef MODEL_MIXERS_PRODUCTS_H
+#define MODEL_MIXERS_PRODUCTS_H
+
+#include "model/mixers/slots.h"
+
+// Columns of a register tile, in vectors: as many as the instruction set has registers for.
+#if VECTOR_FLOATS == 16
+#define TILE_COLUMNS 4
+#else
+#define TILE_COLUMNS 2
+#endif
+#define TILE_ROWS 4
+#define NARROW_ROWS 8   // of tiles one vector wide
+
+#if VECTOR_FLOATS == 16
+#define LOWS 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGHS 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif VECTOR_FLOATS == 8
+#define LOWS 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGHS 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define LOWS 0, 4, 1, 5
+#define HIGHS 2, 6, 3, 7
+#endif
+
+// Which part of a square X is not zero; the rest of it is not read, but inside a tile, where it must hold zeros.
+typedef enum Part {
+    PART_WHOLE,
+    PART_LOWER,
+    PART_UPPER,
+} Part;
+
+// X Z, with X [rows, inner] at x[r x_row + k x_col] (so that it may be read transposed) and Z [inner, columns].
+typedef struct Term {
+    const float *x;
+    size_t x_row, x_col;
+    const float *z;
+    size_t z_row, inner;
+    Part part;
+} Term;
+
+// y [rows, columns] = scale_r from + sign Σ terms. from NULL: 0; scale NULL: 1. y may be from.
+typedef struct Result {
+    float *y;
+    size_t row;
+    const float *from;
+    size_t from_row;
+    const float *scale;
+    float sign;
+} Result;
+
+INLINE void finish_tile(const Result *to, size_t r, size_t j, size_t n, vfloat sum)
+{
+    vfloat y = v_set(to->sign) * sum;
+    if (to->from != NULL) {
+        y = v_fma(v_set(to->scale == NULL ? 1.0f : to->scale[r]), v_load_n(to->from + r * to->from_row + j, n), y);
+    }
+    v_store_n(to->y + r * to->row + j, y, n);
+}
+
+// Rows [r0, r0 + height) and `width` vectors of columns from j0 on, of which n are left in the row. height and width are constants.
+INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width)
+{
+    vfloat sum[NARROW_ROWS][TILE_COLUMNS];
+    for (size_t r = 0; r < height; r++) {
+        for (size_t c = 0; c < width; c++) {
+            sum[r][c] = (vfloat){0};
+        }
+    }
+    for (const Term *term = terms; term < terms + n_terms; term++) {
+        size_t k = term->part == PART_UPPER ? r0 : 0, end = term->part == PART_LOWER && r0 + height < term->inner ? r0 + height : term->inner;
+        size_t x_row = term->x_row, x_col = term->x_col, z_row = term->z_row;
+        const float *x = term->x + r0 * x_row + k * x_col, *z = term->z + k * z_row + j0;
+        for (; k < end; k++, x += x_col, z += z_row) {
+            vfloat row[TILE_COLUMNS];
+#pragma GCC unroll 4
+            for (size_t c = 0; c < width; c++) {
+                row[c] = width == 1 ? v_load_n(z, n) : v_load(z + c * VECTOR_FLOATS);
+            }
+#pragma GCC unroll 8
+            for (size_t r = 0; r < height; r++) {
+                vfloat factor = v_set(x[r * x_row]);
+#pragma GCC unroll 4
+                for (size_t c = 0; c < width; c++) {
+                    sum[r][c] = v_fma(factor, row[c], sum[r][c]);
+                }
+            }
+        }
+    }
+    for (size_t r = 0; r < height; r++) {
+        for (size_t c = 0; c < width; c++) {
+            finish_tile(to, r0 + r, j0 + c * VECTOR_FLOATS, n - c * VECTOR_FLOATS, sum[r][c]);
+        }
+    }
+}
+
+// One function for every product: its loops are long enough that constant sizes would not make them faster.
+static void multiply(const Result *to, const Term *terms, size_t n_terms, size_t rows, size_t columns)
+{
+    size_t j = 0;
+    for (; j + TILE_COLUMNS * VECTOR_FLOATS <= columns; j += TILE_COLUMNS * VECTOR_FLOATS) {
+        size_t r = 0;
+        for (; r + TILE_ROWS <= rows; r += TILE_ROWS) {
+            multiply_tile(to, terms, n_terms, r, j, columns - j, TILE_ROWS, TILE_COLUMNS);
+        }
+        for (; r < rows; r++) {
+            multiply_tile(to, terms, n_terms, r, j, columns - j, 1, TILE_COLUMNS);
+        }
+    }
+    for (; j < columns; j += VECTOR_FLOATS) {
+        size_t r = 0;
+        for (; r + NARROW_ROWS <= rows; r += NARROW_ROWS) {
+            multiply_tile(to, terms, n_terms, r, j, columns - j, NARROW_ROWS, 1);
+        }
+        for (; r < rows; r++) {
+            multiply_tile(to, terms, n_terms, r, j, columns - j, 1, 1);
+        }
+    }
+}
+
+// v becomes its transpose: rows i and i + half are interleaved, as often as it takes.
+INLINE void transpose_block(vfloat v[VECTOR_FLOATS])
+{
+#pragma GCC unroll 4
+    for (size_t step = 1; step < VECTOR_FLOATS; step *= 2) {
+        vfloat to[VECTOR_FLOATS];
+#pragma GCC unroll 8
+        for (size_t l = 0; l < VECTOR_FLOATS / 2; l++) {
+            to[2 * l] = __builtin_shufflevector(v[l], v[l + VECTOR_FLOATS / 2], LOWS);
+            to[2 * l + 1] = __builtin_shufflevector(v[l], v[l + VECTOR_FLOATS / 2], HIGHS);
+        }
+#pragma GCC unroll 16
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            v[l] = to[l];
+        }
+    }
+}
+
+// out [columns, rows] = the transpose of x [rows, columns]. Rows of out are written in whole vectors, zeros behind the last.
+static void transpose(float *out, size_t out_row, const float *x, size_t x_row, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows; i += VECTOR_FLOATS) {
+        for (size_t j = 0; j < columns; j += VECTOR_FLOATS) {
+            vfloat v[VECTOR_FLOATS];
+            const float *from = x + i * x_row + j;
+            float *to = out + j * out_row + i;
+            if (i + VECTOR_FLOATS <= rows && j + VECTOR_FLOATS <= columns) {
+#pragma GCC unroll 16
+                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                    v[l] = v_load(from + l * x_row);
+                }
+                transpose_block(v);
+#pragma GCC unroll 16
+                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                    v_store(to + l * out_row, v[l]);
+                }
+                continue;
+            }
+            for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                v[l] = i + l < rows ? v_load_n(from + l * x_row, columns - j) : (vfloat){0};
+            }
+            transpose_block(v);
+            for (size_t l = 0; l < VECTOR_FLOATS && j + l < columns; l++) {
+                v_store(to + l * out_row, v[l]);
+            }
+        }
+    }
+}
+
+// out_i = Σ_r x_ri y_ri for each of `columns` (whole vectors) columns of x and y.
+static void column_dots(float *out, const float *x, const float *y, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < columns; i += VECTOR_FLOATS) {
+        vfloat even = {0}, odd = {0};
+        size_t r = 0;
+        for (; r + 1 < rows; r += 2) {
+            even = v_fma(v_load(x + r * columns + i), v_load(y + r * columns + i), even);
+            odd = v_fma(v_load(x + (r + 1) * columns + i), v_load(y + (r + 1) * columns + i), odd);
+        }
+        if (r < rows) {
+            even = v_fma(v_load(x + r * columns + i), v_load(y + r * columns + i), even);
+        }
+        v_store(out + i, even + odd);
+    }
+}
+
+#endif
