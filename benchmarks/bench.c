@@ -20,77 +20,6 @@
 #include "training/memory.h"
 #include "training/trainer.h"
 
-// ---- matrix products ----
-
-typedef struct ProductContext {
-    const Bench *bench;
-    LibrarySgemm *library;
-    float *y, *x, *w, *dx, *dw;
-    size_t n, in, out;
-    bool bf16;
-} ProductContext;
-
-static void run_products(void *context)
-{
-    ProductContext *c = context;
-    LinearKernels linear = linear_kernels(c->bench->kernels, c->bf16);
-    linear.forward(c->y, c->x, c->w, c->n, c->in, c->out);
-    linear.backward_input(c->dx, c->y, c->w, c->n, c->in, c->out, false);
-    linear.backward_weight(c->dw, c->y, c->x, c->n, c->in, c->out);
-}
-
-// The same three by the library.
-static void run_library_products(void *context)
-{
-    enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
-    ProductContext *c = context;
-    int n = (int)c->n, in = (int)c->in, out = (int)c->out;
-    c->library(ROW_MAJOR, PLAIN, TRANSPOSED, n, out, in, 1.0f, c->x, in, c->w, in, 0.0f, c->y, out);
-    c->library(ROW_MAJOR, PLAIN, PLAIN, n, in, out, 1.0f, c->y, out, c->w, in, 0.0f, c->dx, in);
-    c->library(ROW_MAJOR, TRANSPOSED, PLAIN, out, in, n, 1.0f, c->y, out, c->x, in, 1.0f, c->dw, in);
-}
-
-// One shape: forward, gradient of the input and gradient of the weights by ours, and by the library beside it.
-static int bench_shape(Bench *bench, const char *name, size_t out, size_t in, bool bf16, Error *error)
-{
-    ProductContext c = {.bench = bench, .n = 2048, .in = in, .out = out, .bf16 = bf16};
-    c.x = make_floats(c.n * in, 1);
-    c.w = make_floats(out * in, 2);
-    c.y = make_floats(c.n * out, 3);
-    c.dx = make_floats(c.n * in, 4);
-    c.dw = make_floats(out * in, 5);
-    bool whole = c.x != NULL && c.w != NULL && c.y != NULL && c.dx != NULL && c.dw != NULL;
-    if (whole) {
-        double work = 6.0 * (double)c.n * (double)in * (double)out / 1e9;
-        char label[64];
-        Spread ours = rate_of(time_runs((size_t)bench->runs, run_products, &c), work);
-        snprintf(label, sizeof label, "gemm %s %s", bf16 ? "bf16" : "f32", name);
-        report_line(&bench->report, label, ours, "GFLOP/s", (bf16 ? bench->ceilings.peak_bf16 : bench->ceilings.peak_f32) / 1e9, 0.0);
-        c.library = bf16 ? NULL : find_library_sgemm();
-        if (c.library != NULL) {
-            Spread theirs = rate_of(time_runs((size_t)bench->runs, run_library_products, &c), work);
-            snprintf(label, sizeof label, "gemm f32 %s over OpenBLAS", name);
-            report_line(&bench->report, label, ours, "GFLOP/s", theirs.median, 0.92);
-        }
-    }
-    free(c.x), free(c.w), free(c.y), free(c.dx), free(c.dw);
-    return whole ? 0 : no_memory(error);
-}
-
-static int bench_gemm(Bench *bench, Error *error)
-{
-    BlockShape shape = block_shape(&bench->config, bench->kernels->mixers, 0);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        if (bench_shape(bench, "projections", shape.projection, shape.width, bf16 == 1, error) != 0 ||
-            bench_shape(bench, "output", shape.width, shape.value, bf16 == 1, error) != 0 ||
-            bench_shape(bench, "mlp up", 2 * shape.hidden, shape.width, bf16 == 1, error) != 0 ||
-            bench_shape(bench, "mlp down", shape.width, shape.hidden, bf16 == 1, error) != 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 // ---- training step ----
 
 #define STEP_RUNS 3
@@ -448,7 +377,7 @@ int main(int argc, char **argv)
     ArgProgram program = {.name = "bench",
                           .usage = "[flags]",
                           .description = "Measures kernels, training step, prompt and decoding beside ceilings measured in the same run: the peak of fused\n"
-                                         "multiply-adds, the speed at which memory is read, and OpenBLAS where it is installed. Nothing else should run.",
+                                         "multiply-adds, the speed at which memory is read, and oneDNN and OpenBLAS where they are installed. Nothing else should run.",
                           .specs = specs,
                           .n_specs = sizeof specs / sizeof *specs};
     size_t n_positional;

@@ -1,6 +1,5 @@
 #include "benchmarks/report.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,20 +117,4 @@ void measure_ceilings(Ceilings *ceilings, const Kernels *kernels)
 {
     *ceilings = (Ceilings){.peak_f32 = kernels_measure_peak(kernels, false), .peak_bf16 = kernels_measure_peak(kernels, true),
                            .read = kernels_measure_read(kernels)};
-}
-
-LibrarySgemm *find_library_sgemm(void)
-{
-    static const char *const files[] = {"libopenblas.so.0", "libopenblas.so", "libopenblas.dylib"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        void *library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-        LibrarySgemm *sgemm = NULL;
-        if (library != NULL) {
-            *(void **)&sgemm = dlsym(library, "cblas_sgemm");
-        }
-        if (sgemm != NULL) {
-            return sgemm;   // the library stays loaded
-        }
-    }
-    return NULL;
 }

@@ -46,11 +46,4 @@ Spread rate_of(Spread seconds, double amount);
 // Fills peaks and read bandwidth.
 void measure_ceilings(Ceilings *ceilings, const Kernels *kernels);
 
-// cblas_sgemm of an installed OpenBLAS.
-typedef void LibrarySgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta,
-                          float *c, int ldc);
-
-// NULL when none is installed.
-LibrarySgemm *find_library_sgemm(void);
-
 #endif
