@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every mixer through the programs: a few steps of training, perplexity also beyond the training length, text in one piece and through a state file, resume.
+# Every mixer through the programs: a few steps of training, perplexity also beyond the training length and with packed weights, text in one piece and through a state file, resume.
 # Usage: tests/test_mixers.sh [FOLDER-OF-PROGRAMS/]
 set -eu
 programs=${1:-${PROGRAM_DIR:-./}}
@@ -32,6 +32,9 @@ refused() {
 
 loss_at() { sed -n "$1s/.*\"loss\":\([0-9.]*\).*/\1/p" "$work/run/log.jsonl"; }
 
+# Perplexity in the last row of a table.
+perplexity() { awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "perplexity") c = i } END { print $c }' "$1"; }
+
 # mixer FLAGS...
 mixer() {
     rm -rf "$work/run"
@@ -40,6 +43,11 @@ mixer() {
     run "${programs}eval_ppl" "$work/run" "$work/text.jsonl" --contexts 16,128 --max-tokens 1k --csv "$work/table.csv" --threads 1
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "perplexity") c = i } NR > 1 && !($c > 20 && $c < 400) { exit 1 } END { exit NR != 3 }' \
         "$work/table.csv" || fail "$*: perplexity: $(cat "$work/table.csv")"
+    exact=$(perplexity "$work/table.csv")
+    for dtype in bf16 int8; do
+        run "${programs}eval_ppl" "$work/run" "$work/text.jsonl" --contexts 128 --max-tokens 1k --csv "$work/table.csv" --dtype $dtype --threads 1
+        awk "BEGIN { ratio = $(perplexity "$work/table.csv") / $exact; exit !(ratio > 0.97 && ratio < 1.03) }" || fail "$*: $dtype: $(cat "$work/table.csv")"
+    done
     run "${programs}generate" "$work/run" -p "The fox" -n 160 --threads 1
     cp "$work/out" "$work/whole"
     run "${programs}generate" "$work/run" -p "The fox" -n 100 --threads 1 --save-state "$work/state"
