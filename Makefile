@@ -33,6 +33,8 @@ ISA_FLAGS_avx512bf16 = $(ISA_FLAGS_avx512) -mavx512bf16 -mavx512vnni
 ISA_FLAGS_avx512  := -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas
+# At low levels of optimisation gcc does not see that loops fill arrays, and says that they may be unset.
+WARN     += $(if $(filter -O3,$(OPT)),,-Wno-unknown-warning-option -Wno-maybe-uninitialized)
 # -ffp-contract=fast allows fused multiply-add and nothing else; NaN and infinity keep their meaning.
 CFLAGS   += -std=c11 -D_GNU_SOURCE -g $(OPT) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(WARN) -I. -MMD -MP
 LDLIBS   += -lcjson -lpcre2-8 -lutf8proc -lxxhash -larchive -lz -lzstd -lsnappy -llz4 -lbrotlidec -pthread -ldl -lm
