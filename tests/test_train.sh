@@ -153,7 +153,7 @@ start_and_wait "$work/muon2/step_00000020" $muon --out "$work/muon2" --save-ever
 stop_with KILL
 [ ! -e "$work/muon2/step_00000060" ] || fail "the run was over before it could be killed"
 expect 1 "optimizer cannot change on --resume (muon in the checkpoint, adamw now)" "$train" --resume --out "$work/muon2" --optimizer adamw
-expect 0 "" "$train" --resume --out "$work/muon2" --threads 2
+expect 0 "" "$train" --resume --out "$work/muon2" --threads 1
 same muon muon2 00000060
 expect 1 "optimizer cannot change on --resume (adamw in the checkpoint, muon now)" "$train" --resume --out "$work/one" --optimizer muon
 
