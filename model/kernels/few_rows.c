@@ -64,7 +64,7 @@ INLINE void store_sums(const Few *f, size_t row, size_t token, vfloat (*sum)[TIL
 INLINE void tile_f32(const Few *f, size_t row, size_t token, size_t rows, size_t tokens)
 {
     size_t n_in = f->n_in, k = 0;
-    const float *w = (const float *)f->w + row * n_in, *x = (const float *)f->x + token * n_in;
+    const float *w = (const float *)(const void *)f->w + row * n_in, *x = (const float *)(const void *)f->x + token * n_in;
     vfloat sum[F32_ROWS][TILE_TOKENS] = {{{0}}}, xs[TILE_TOKENS];
     for (; k + VECTOR_FLOATS <= n_in; k += VECTOR_FLOATS) {
 #pragma GCC unroll 4
@@ -157,7 +157,7 @@ INLINE void tile_bf16(const Few *f, size_t row, size_t token, size_t rows, size_
                 vfloat low = (vfloat)(pair << 16), high = (vfloat)(pair & (int32_t)0xffff0000);
 #pragma GCC unroll 4
                 for (size_t t = 0; t < tokens; t++) {
-                    const float *xt = (const float *)(x + t * f->x_row);
+                    const float *xt = (const float *)(const void *)(x + t * f->x_row);
                     sum[r][t] = v_fma(low, v_load(xt + even), sum[r][t]);
                     sum[r][t] = v_fma(high, v_load(xt + odd), sum[r][t]);
                 }

@@ -110,7 +110,12 @@ PACK_INLINE void pack_along(WordKind kind, float *dst, size_t width, const float
 #pragma GCC unroll 16
             for (size_t i = 0; i < VECTOR_FLOATS; i++) {
                 const float *row = src + (first + i) * lane + p;
-                rows[i] = i >= group ? (vfloat){0} : whole ? words_along(kind, row, step) : i < count ? words_along(kind, row, depth - p) : (vfloat){0};
+                rows[i] = (vfloat){0};
+                if (i < group && whole) {
+                    rows[i] = words_along(kind, row, step);
+                } else if (i < group && i < count) {
+                    rows[i] = words_along(kind, row, depth - p);
+                }
             }
             transpose_square(rows);
             float *to = dst + p / word_elements(kind) * PANEL_STRIDE(width) + first;
