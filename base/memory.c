@@ -9,7 +9,7 @@
 
 void *memory_large(size_t bytes)
 {
-    size_t unit = bytes < LARGE_PAGE ? 64 : LARGE_PAGE;
+    size_t unit = bytes < 4 * LARGE_PAGE ? 64 : LARGE_PAGE;   // for less the border would weigh too much
     if (bytes > SIZE_MAX / 2) {
         return NULL;
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/progress.h"
 
 // Floats of logits held at once: enough rows for the matrix product to run at speed, whatever the vocabulary.
@@ -185,7 +186,7 @@ Workspace *workspace_create(const Model *model, size_t batch, size_t length, Wor
     if (w != NULL && bytes != SIZE_MAX) {
         *w = (Workspace){.max_batch = batch, .max_length = length, .use = use};
         w->blocks = calloc((size_t)model->config.n_layer, sizeof *w->blocks);
-        w->memory = aligned_alloc(64, bytes);
+        w->memory = memory_large(bytes);
     }
     if (w == NULL || w->blocks == NULL || w->memory == NULL) {
         workspace_free(w);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 #define SPIKE_FACTOR 10.0      // a norm this many times its mean is a spike
 #define SPIKE_AFTER 20         // steps before the mean means something
 #define NORM_DECAY 0.95        // of the moving mean
@@ -37,7 +39,7 @@ int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options
         trainer_free(trainer);
         return -1;
     }
-    trainer->gradients = calloc(total, sizeof(float));
+    trainer->gradients = memory_large(total * sizeof(float));
     trainer->tokens = calloc(batch, sizeof(int32_t));
     trainer->targets = calloc(batch, sizeof(int32_t));
     if (trainer->gradients == NULL || trainer->tokens == NULL || trainer->targets == NULL) {
