@@ -4,10 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 void program_start(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -21,11 +17,6 @@ void program_start(void)
         }
     }
     signal(SIGXFSZ, SIG_IGN);
-#ifdef __GLIBC__
-    // A matrix product allocates some megabytes for its time. Given back to the system each time, they cost a tenth of a training step.
-    mallopt(M_MMAP_THRESHOLD, 20 << 20);
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
-#endif
 }
 
 void program_catch_stop(void (*handler)(int number), bool once)

@@ -12,7 +12,6 @@
 #define SPIKE_AFTER 20         // steps before the mean means something
 #define NORM_DECAY 0.95        // of the moving mean
 #define SAMPLE_STREAM 3        // of the seed
-#define PACKED_BYTES 16777216.0   // that a matrix product packs at once, at most (model/kernels/gemm.c)
 
 // ---- life ----
 
@@ -66,9 +65,7 @@ double trainer_bytes(const ModelConfig *config, const TensorTable *table, const 
 {
     double arenas = 2.0 * (double)table->total * sizeof(float) + optimizer_bytes(options->optimizer, table);
     double batch = 2.0 * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len * sizeof(int32_t);
-    double matrix = (double)config->vocab_size * (double)config->d_model * sizeof(float);   // the head's: as a rule the largest
-    double packed = matrix < PACKED_BYTES ? matrix : PACKED_BYTES;
-    return arenas + batch + packed + (double)workspace_bytes(config, options->micro_batch, options->seq_len, workspace_use(options));
+    return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, workspace_use(options));
 }
 
 // ---- a step ----

@@ -57,7 +57,7 @@ typedef struct TrainerOptions {
 int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options, Error *error);
 void trainer_free(Trainer *trainer);
 
-// Bytes that trainer_create, the model and the products of a step take together, for a model of this shape with the parameters of `table`.
+// Bytes that trainer_create and the model take together, for a model of this shape with the parameters of `table`.
 double trainer_bytes(const ModelConfig *config, const TensorTable *table, const TrainerOptions *options);
 
 typedef struct StepResult {

@@ -5,8 +5,6 @@
 // out tiles of c only, and every tile adds its depth blocks in order: the bits do not depend on the threads.
 //
 // Processors that cannot multiply bf16 round when they pack and multiply in f32: the same numbers up to the order of sums, at f32's speed.
-#include <stdlib.h>
-
 #include "model/kernels/functions.h"
 #include "model/kernels/pack.h"
 
@@ -25,9 +23,8 @@
 #define ROW_TILES 4
 #define ROW_BLOCK (TILE_ROWS * ROW_TILES)
 
-// Words of b packed at once: at most, and as many as the stack has room for.
-#define PANEL_WORDS ((size_t)4 << 20)
-#define NEAR_WORDS ((size_t)32 << 10)
+// Words of b packed at once. They live on the stack, so that a product needs no memory and cannot fail.
+#define PANEL_WORDS ((size_t)320 << 10)
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -186,28 +183,9 @@ static TaskGrid task_grid(size_t rows)
 // Panels of b that a thread packs in one go: of columns that lie side by side it reads whole lines.
 #define PACK_PANELS 4
 
-// Where b is packed. Without memory for the whole the columns go in smaller blocks, which changes no sum.
-typedef struct PanelMemory {
-    float *words, *owned;
-    size_t columns;   // of a block
-} PanelMemory;
-
-static PanelMemory panel_memory(float near[NEAR_WORDS], size_t cols, size_t units)
-{
-    size_t columns = even_block(cols, PANEL_WORDS / units / TILE_COLS * TILE_COLS, TILE_COLS);
-    if (columns * units <= NEAR_WORDS) {
-        return (PanelMemory){near, NULL, columns};
-    }
-    float *owned = aligned_alloc(64, (columns * units * sizeof(float) + 63) / 64 * 64);
-    if (owned == NULL) {
-        return (PanelMemory){near, NULL, NEAR_WORDS / units / TILE_COLS * TILE_COLS};
-    }
-    return (PanelMemory){owned, owned, columns};
-}
-
 static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
 {
-    float near[NEAR_WORDS] __attribute__((aligned(64)));
+    float panels[PANEL_WORDS] __attribute__((aligned(64)));
     if (rows == 0 || cols == 0) {
         return;
     }
@@ -221,11 +199,10 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
     }
     TaskGrid grid = task_grid(rows);
     size_t depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, kind->per_unit);
-    PanelMemory memory = panel_memory(near, cols, depth_block / kind->per_unit);
-    float *panels = memory.words;
+    size_t most = PANEL_WORDS * kind->per_unit / depth_block / TILE_COLS * TILE_COLS, col_block = even_block(cols, most, TILE_COLS);
 #pragma omp parallel if (rows * cols * depth > PARALLEL_WORK)
-    for (size_t j0 = 0; j0 < cols; j0 += memory.columns) {
-        size_t block_cols = min_size(memory.columns, cols - j0);
+    for (size_t j0 = 0; j0 < cols; j0 += col_block) {
+        size_t block_cols = min_size(col_block, cols - j0);
         size_t n_panels = (block_cols + TILE_COLS - 1) / TILE_COLS;
         size_t group_panels = (n_panels + grid.groups - 1) / grid.groups, n_groups = (n_panels + group_panels - 1) / group_panels;
         for (size_t p0 = 0; p0 < depth; p0 += depth_block) {
@@ -244,7 +221,6 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
             }
         }
     }
-    free(memory.owned);
 }
 
 void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
