@@ -499,7 +499,7 @@ int main(int argc, char **argv)
         {.name = "load-state", .kind = ARG_STRING, .target = &options->load_state, .value = "FILE",
          .help = "go on from a saved memory; the prompt continues it"},
         {.name = "dtype", .kind = ARG_STRING, .target = &options->dtype, .value = "TYPE",
-         .help = "weights in f32, bf16 or int8: half and a quarter of f32's memory and time a token"},
+         .help = "weights in f32, bf16 or int8: these take half and a quarter of f32's memory, and decode faster"},
         {.name = "threads", .kind = ARG_SIZE, .target = &options->threads, .value = "N",
          .help = "threads; 0 all cores", .min = 0, .max = 1024},
     };

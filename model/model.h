@@ -48,7 +48,7 @@ void model_init(Model *model, uint64_t seed, size_t train_length);
 typedef enum WorkspaceUse {
     WORKSPACE_INFERENCE,   // one block's memory serves them all
     WORKSPACE_TRAINING,    // every block keeps what its backward needs
-    WORKSPACE_RECOMPUTE,   // training, but a block keeps only its input and the backward runs its forward again: the same bits, about a quarter more work
+    WORKSPACE_RECOMPUTE,   // training, but a block keeps only its input and the backward runs its forward again: the same bits for more work
 } WorkspaceUse;
 
 typedef struct Workspace Workspace;

@@ -113,7 +113,7 @@ static void add_run_flags(TrainSettings *s)
     add_real(s, SETTING_FREE, "weight-decay", &s->weight_decay, 0.0, 100.0, "decay of matrices");
     add_real(s, SETTING_FREE, "clip", &s->clip, 0.0, 1e9, "largest norm of the gradient; 0: no limit");
     add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32, or bf16: matrix products with bf16 factors and f32 sums");
-    add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory, a quarter more work, the same bits: the backward runs each block's forward again");
+    add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory for more work, the same bits: the backward runs each block's forward again");
     add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS,
              "steps between validations; 0: never, -1: by the size of the model");
     add_length(s, SETTING_FREE, "eval-tokens", &s->eval_tokens, 0, 9e15, "tokens of a validation; 0: all there are");
