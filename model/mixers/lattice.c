@@ -10,6 +10,7 @@
 // from it (GROUP states of a head stay in the L2 cache) and walks the group back. Sequences and heads are independent: threads share them out.
 #include <math.h>
 
+#include "model/mixers/lattice_head.h"
 #include "model/mixers/mixer.h"
 #include "model/mixers/slots.h"
 
@@ -107,32 +108,6 @@ INLINE void plan_write(Write *w, const float *s, const float *h, const float *k,
         }
     }
 }
-
-// One head of one sequence.
-typedef struct Head {
-    const float *q, *k, *v;   // first token's row
-    const float *g, *mu;      // mu NULL: 1
-    size_t row, gate_row;     // strides from token to token
-    size_t m, d;
-} Head;
-
-static Head head_of(const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
-{
-    size_t first = b * shape->length, m = shape->n_slot, d = shape->d_head;
-    return (Head){
-        .q = in->q + first * in->qkv_stride + h * m,
-        .k = in->k + first * in->qkv_stride + h * m,
-        .v = in->v + first * in->qkv_stride + h * d,
-        .g = in->g + first * shape->n_head + h,
-        .mu = in->mu == NULL ? NULL : in->mu + first * shape->n_head + h,
-        .row = in->qkv_stride,
-        .gate_row = shape->n_head,
-        .m = m,
-        .d = d,
-    };
-}
-
-INLINE float head_mu(const Head *head, size_t t) { return head->mu == NULL ? 1.0f : head->mu[t * head->gate_row]; }
 
 INLINE void subtract(float *out, const float *x, const float *y, size_t d)
 {
@@ -375,11 +350,6 @@ INLINE void state_gradient(float *ds, float *dk, const float *s, const float *h,
     v_store_n(dk + i0, v_load_n(c->dk + i0, m - i0) - sum_quads(sums), m - i0);
 }
 
-// Where one head's gradients go, first token's row.
-typedef struct HeadGradients {
-    float *q, *k, *v, *g, *mu;
-} HeadGradients;
-
 // One token back. Two passes over the slots, block by block, so that a block is near for all that a pass does with it; the second goes the other way, from the
 // blocks that are still near.
 INLINE void backward_token(float *dq, float *dk, float *dh, float *dg, float *dmu, float *ds, const float *s, const Write *write,
@@ -437,22 +407,6 @@ static void backward_any(const HeadGradients *grad, BackwardMemory *memory, cons
     }
 }
 
-// Adds the gradient of one head's state0 [m, d], from ds at the sequence's start: through the division by the norm.
-static void start_backward(float *dstate0, const float *state0, const float *ds, size_t m, size_t d)
-{
-    for (size_t i = 0; i < m; i++) {
-        const float *raw = state0 + i * d, *dslot = ds + i * d;
-        float square = dot(raw, raw, d);
-        if (square > 0.0f) {
-            vfloat scale = v_set(1.0f / sqrtf(square)), along = v_set(dot(raw, dslot, d) / square);
-            for (size_t j = 0; j < d; j += VECTOR_FLOATS) {
-                vfloat add = (v_load_n(dslot + j, d - j) - along * v_load_n(raw + j, d - j)) * scale;
-                v_store_n(dstate0 + i * d + j, v_load_n(dstate0 + i * d + j, d - j) + add, d - j);
-            }
-        }
-    }
-}
-
 static void backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape)
 {
@@ -476,20 +430,16 @@ static void backward(const MixerGradients *grad, const float *do_, const float *
             } else {
                 memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
             }
-            HeadGradients to = {
-                grad->q + first * in->qkv_stride + h * head.m,
-                grad->k + first * in->qkv_stride + h * head.m,
-                grad->v + first * in->qkv_stride + h * head.d,
-                grad->g + first * shape->n_head + h,
-                grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h,
-            };
+            HeadGradients to = head_gradients_of(grad, in, shape, b, h);
             backward_any(&to, &memory, saved + task * group_count(shape) * size, &head, do_ + first * width + h * head.d, width, shape->length);
         }
     }
 #pragma omp parallel for schedule(static)
     for (size_t h = 0; h < shape->n_head; h++) {
         for (size_t b = 0; b < shape->batch; b++) {
-            start_backward(grad->state0 + h * size, in->state0 + h * size, scratch + (b * shape->n_head + h) * size, shape->n_slot, shape->d_head);
+            float *ds = scratch + (b * shape->n_head + h) * size;
+            slots_normalise_backward(ds, in->state0 + h * size, shape->n_slot, shape->d_head);
+            add_scaled(grad->state0 + h * size, grad->state0 + h * size, 1.0f, ds, size);
         }
     }
 }

@@ -50,26 +50,6 @@ static void state_init(float *state, const float *state0, const MixerShape *shap
     memcpy(state + size, state0, size * sizeof(float));
 }
 
-static Head head_of(const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
-{
-    size_t first = b * shape->length, m = shape->n_slot, d = shape->d_head;
-    return (Head){
-        .q = in->q + first * in->qkv_stride + h * m,
-        .k = in->k + first * in->qkv_stride + h * m,
-        .v = in->v + first * in->qkv_stride + h * d,
-        .g = in->g + first * shape->n_head + h,
-        .mu = in->mu == NULL ? NULL : in->mu + first * shape->n_head + h,
-        .row = in->qkv_stride,
-        .gate_row = shape->n_head,
-        .position = shape->position,
-        .length = shape->length,
-        .chunk = in->chunk > 1 ? in->chunk : 1,
-        .m = m,
-        .d = d,
-        .form = in->form,
-    };
-}
-
 static bool projects(const Head *head) { return !head->form.no_projection && !head->form.no_normalisation; }
 
 // What one token writes: h [d]; u, c and n [m].
@@ -432,15 +412,14 @@ static void backward(const MixerGradients *grad, const float *do_, const float *
     size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own = head_scratch_floats(shape, true), m = shape->n_slot, d = shape->d_head;
 #pragma omp parallel for schedule(dynamic)
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
-        size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length, row = first * in->qkv_stride;
+        size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length;
         Head head = head_of(in, shape, b, h);
         BackwardMemory memory;
         memory_of(&memory, scratch + task * own, shape);
         if (dstates != NULL) {
             memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
         }
-        HeadGradients to = {grad->q + row + h * m, grad->k + row + h * m, grad->v + row + h * d, grad->g + first * shape->n_head + h,
-                            grad->mu == NULL ? NULL : grad->mu + first * shape->n_head + h};
+        HeadGradients to = head_gradients_of(grad, in, shape, b, h);
         const float *kept = saved + task * head_kept_floats(shape), *d_out = do_ + first * width + h * d;
         if (has_chunk_form(&head)) {
             ISA_NAME(chunk_backward)(&to, memory.ds, memory.after, kept, &head, d_out, width);

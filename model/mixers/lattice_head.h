@@ -1,4 +1,4 @@
-// What the two ways through the forms of Lattice share: lattice_forms.c goes token by token, lattice_chunk.c by matrix products.
+// A head as the ways through Lattice see it: lattice.c runs the exact form, lattice_forms.c every form token by token, lattice_chunk.c chunks by matrix products.
 #ifndef MODEL_MIXERS_LATTICE_HEAD_H
 #define MODEL_MIXERS_LATTICE_HEAD_H
 
@@ -17,6 +17,38 @@ typedef struct Head {
 typedef struct HeadGradients {
     float *q, *k, *v, *g, *mu;
 } HeadGradients;
+
+static inline Head head_of(const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
+{
+    size_t first = b * shape->length, m = shape->n_slot, d = shape->d_head;
+    return (Head){
+        .q = in->q + first * in->qkv_stride + h * m,
+        .k = in->k + first * in->qkv_stride + h * m,
+        .v = in->v + first * in->qkv_stride + h * d,
+        .g = in->g + first * shape->n_head + h,
+        .mu = in->mu == NULL ? NULL : in->mu + first * shape->n_head + h,
+        .row = in->qkv_stride,
+        .gate_row = shape->n_head,
+        .position = shape->position,
+        .length = shape->length,
+        .chunk = in->chunk > 1 ? in->chunk : 1,
+        .m = m,
+        .d = d,
+        .form = in->form,
+    };
+}
+
+static inline HeadGradients head_gradients_of(const MixerGradients *grad, const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
+{
+    size_t first = b * shape->length, row = first * in->qkv_stride, gate = first * shape->n_head + h;
+    return (HeadGradients){
+        .q = grad->q + row + h * shape->n_slot,
+        .k = grad->k + row + h * shape->n_slot,
+        .v = grad->v + row + h * shape->d_head,
+        .g = grad->g + gate,
+        .mu = grad->mu == NULL ? NULL : grad->mu + gate,
+    };
+}
 
 static inline bool normalises_tokens(const Head *head) { return !head->form.no_normalisation && (head->chunk == 1 || !head->form.chunk_norm); }
 static inline bool normalises_chunks(const Head *head) { return !head->form.no_normalisation && !normalises_tokens(head); }
