@@ -120,6 +120,16 @@ static void test_nan(void **state)
         assert_true(isnan(sum));
         assert_true(isnan(r.d_g[1 * LENGTH + BAD]));
     }
+    // In a start slot of the second head.
+    c.v[(1 * LENGTH + BAD) * D + 3] = 0.0;
+    c.state0[(1 * 6 + 2) * D + 1] = NAN;
+    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
+        MixerResult r = mixer_case_fast(&pool, &c, *kernels);
+        assert_true(isnan(r.d_state0[(1 * 6 + 2) * D + 1]));
+        for (size_t i = 0; i < 6 * D; i++) {
+            assert_false(isnan(r.d_state0[i]));
+        }
+    }
     pool_free(&pool);
 }
 
