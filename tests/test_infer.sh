@@ -8,27 +8,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/test_infer_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 generate=${programs}generate
 eval_ppl=${programs}eval_ppl
-checks=0
-
-fail() {
-    echo "test_infer.sh: FAILED: $1" >&2
-    exit 1
-}
-
-# expect CODE WORDS COMMAND...: the exit code, and one line "error: ... WORDS ..." on standard error.
-expect() {
-    code=$1
-    words=$2
-    shift 2
-    got=0
-    "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
-    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
-    if [ -n "$words" ]; then
-        grep -q "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
-        [ "$(grep -c '^error: ' "$work/err")" -eq 1 ] || fail "more than one error line: $*: $(cat "$work/err")"
-    fi
-    checks=$((checks + 1))
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 same() {
     cmp "$work/$1" "$work/$2" || fail "$3"

@@ -6,12 +6,7 @@ programs=${1:-${PROGRAM_DIR:-./}}
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_mixers_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 32 --n-layer 2 --n-head 2 --mlp-hidden 48 --seq-len 32 --micro-batch 4 --batch-tokens 256 --lr 4e-3 --threads 1"
-checks=0
-
-fail() {
-    echo "test_mixers.sh: FAILED: $1" >&2
-    exit 1
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 run() {
     "$@" >"$work/out" 2>"$work/err" </dev/null || fail "$*: $(cat "$work/err")"

@@ -7,21 +7,7 @@ stories=${2:-${BUILD:-build}/stories}
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_prepare_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 
-fail() {
-    echo "test_prepare.sh: FAILED: $1" >&2
-    exit 1
-}
-
-# expect CODE WORDS COMMAND...: the exit code, and one line "error: ... WORDS ..." on standard error.
-expect() {
-    code=$1
-    words=$2
-    shift 2
-    got=0
-    "$@" >"$work/out" 2>"$work/err" || got=$?
-    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
-    [ -z "$words" ] || grep -q "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 mkdir -p "$work/docs/more"
 "$stories" --documents 300 --seed 7 --out "$work/docs/stories.jsonl"

@@ -12,27 +12,7 @@ prepare=${programs}prepare
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_programs_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 16 --n-layer 1 --n-head 2 --mlp-hidden 24 --seq-len 32 --batch-tokens 128 --micro-batch 2 --threads 1"
-checks=0
-
-fail() {
-    echo "test_programs.sh: FAILED: $1" >&2
-    exit 1
-}
-
-# expect CODE WORDS COMMAND...: the exit code, and with WORDS exactly one line "error: ... WORDS ..." on standard error.
-expect() {
-    code=$1
-    words=$2
-    shift 2
-    got=0
-    "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
-    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
-    if [ -n "$words" ]; then
-        grep -q -- "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
-        [ "$(grep -c '^error: ' "$work/err")" -eq 1 ] || fail "more than one error line: $*: $(cat "$work/err")"
-    fi
-    checks=$((checks + 1))
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 says() {
     grep -q -- "$2" "$work/$1" || fail "\"$2\" is not said: $(cat "$work/$1")"

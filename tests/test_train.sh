@@ -10,28 +10,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/test_train_XXXXXX")
 mounted=
 trap '[ -z "$mounted" ] || umount "$work/small"; rm -rf "$work"' EXIT INT TERM
 shape="--d-model 32 --n-layer 2 --n-head 2 --mlp-hidden 48 --seq-len 32 --batch-tokens 512 --threads 1"
-checks=0
-
-fail() {
-    echo "test_train.sh: FAILED: $1" >&2
-    exit 1
-}
-
-# expect CODE WORDS COMMAND...: the exit code; nothing on standard output; with WORDS exactly one line "error: ... WORDS ..." on standard error.
-expect() {
-    code=$1
-    words=$2
-    shift 2
-    got=0
-    "$@" >"$work/out" 2>"$work/err" || got=$?
-    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
-    [ ! -s "$work/out" ] || fail "something on standard output: $*"
-    if [ -n "$words" ]; then
-        grep -q "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
-        [ "$(grep -c '^error: ' "$work/err")" -eq 1 ] || fail "more than one error: $*"
-    fi
-    checks=$((checks + 1))
-}
+silent=1
+. "$(dirname "$0")/shell/checks.sh"
 
 # says WORDS: the last command's standard error.
 says() {

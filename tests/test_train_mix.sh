@@ -8,24 +8,7 @@ stories=${3:-${BUILD:-build}/stories}
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_train_mix_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 16 --n-layer 1 --n-head 1 --mlp-hidden 0 --seq-len 32 --batch-tokens 320 --micro-batch 2 --threads 1 --schedule constant --warmup 1"
-checks=0
-
-fail() {
-    echo "test_train_mix.sh: FAILED: $1" >&2
-    exit 1
-}
-
-# expect CODE WORDS COMMAND...: the exit code; with WORDS exactly one line "error: ... WORDS ..." on standard error.
-expect() {
-    code=$1
-    words=$2
-    shift 2
-    got=0
-    "$@" >"$work/out" 2>"$work/err" || got=$?
-    [ "$got" -eq "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/err")"
-    [ -z "$words" ] || grep -q "^error: .*$words" "$work/err" || fail "no error with \"$words\": $*: $(cat "$work/err")"
-    checks=$((checks + 1))
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 # says WORDS: the last command's standard error.
 says() {
