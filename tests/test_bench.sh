@@ -5,12 +5,7 @@ set -eu
 bench=${1:-${PROGRAM_DIR:-./}bench}
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_bench_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
-checks=0
-
-fail() {
-    echo "test_bench.sh: FAILED: $1" >&2
-    exit 1
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 # field NAME KEY: a number from the JSON line of that name.
 field() {

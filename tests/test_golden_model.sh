@@ -7,12 +7,7 @@ cd "$(dirname "$0")/.." || exit 1
 programs=${PROGRAM_DIR:-./}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-checks=0
-
-fail() {
-    echo "test_golden_model.sh: FAILED: $*"
-    exit 1
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 printf ' Wilma.\n\n"What are you afraid of?" Bruno. "It is under the great oak. Not far away, among the apple t' >"$work/expected"
 "${BUILD:-build}/stories" --documents 20 --seed 9 --out "$work/text.jsonl" || fail "stories"

@@ -96,4 +96,4 @@ if [ -e /dev/full ]; then
     "$prepare" --print-documents "$work/docs" >/dev/full 2>"$work/err" || code=$?
     [ "$code" -eq 1 ] || fail "a full disk is no error"
 fi
-echo "test_prepare.sh: ok"
+echo "$checks checks"

@@ -4,12 +4,7 @@ set -u
 tokenize=${PROGRAM_DIR:-./}tokenize
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-checks=0
-
-fail() {
-    echo "FAILED: $1"
-    exit 1
-}
+. "$(dirname "$0")/shell/checks.sh"
 
 # check WHAT EXPECTED ACTUAL
 check() {
