@@ -25,7 +25,6 @@
 #include "training/snapshot.h"
 #include "training/trainer.h"
 
-
 // The signal that asked to stop; 0: none.
 static volatile sig_atomic_t stop_signal;
 
