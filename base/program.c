@@ -2,10 +2,24 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+// What products keep on the stack (model/kernels/gemm.c), with room to spare. The main thread's stack grows up to the limit that holds at the time.
+#define STACK_BYTES ((rlim_t)8 << 20)
+
+static void raise_stack_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < STACK_BYTES) {
+        limit.rlim_cur = limit.rlim_max < STACK_BYTES ? limit.rlim_max : STACK_BYTES;
+        setrlimit(RLIMIT_STACK, &limit);
+    }
+}
 
 void program_start(void)
 {
+    raise_stack_limit();
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) >= 0) {
             continue;

@@ -6,7 +6,8 @@
 
 // Opens /dev/null on those of the descriptors 0, 1 and 2 that are closed, so that no file of the program's own takes their numbers and
 // receives its messages: input is then empty, messages are lost, and results fail to be written, which is an error that is told. Also
-// ignores SIGXFSZ: a write beyond ulimit -f fails instead of ending the program. Ends the program with exit code 1 where there is no
+// ignores SIGXFSZ: a write beyond ulimit -f fails instead of ending the program, and raises a soft limit on the stack to the 8 MB that products
+// count on where that is allowed. Ends the program with exit code 1 where there is no
 // /dev/null. args_parse calls it, so that every program has it; a program that opens files before that calls it first.
 void program_start(void);
 

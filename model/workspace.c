@@ -8,7 +8,7 @@
 #include "base/progress.h"
 
 // Floats of logits held at once: enough rows for the matrix product to run at speed, whatever the vocabulary.
-#define LOGIT_FLOATS ((size_t)1 << 24)
+#define LOGIT_FLOATS ((size_t)1 << 25)
 #define LOGIT_ROWS_MIN 64
 
 // Hands out parts of one piece of memory; with memory NULL it only counts.
@@ -92,9 +92,10 @@ static void plan_head(Workspace *w, Planner *p, size_t n, size_t width, size_t v
 {
     size_t rows = LOGIT_FLOATS / vocab;
     rows = rows < LOGIT_ROWS_MIN ? LOGIT_ROWS_MIN : rows;
+    size_t parts = (n + rows - 1) / rows;
     w->hidden = take(p, n, width);
     w->dhidden = training ? take(p, n, width) : NULL;
-    w->logit_rows = rows < n ? rows : n;
+    w->logit_rows = parts == 0 ? 0 : (n + parts - 1) / parts;
     w->logits = take(p, w->logit_rows, vocab);
     w->row_losses = take(p, 1, w->logit_rows);
 }

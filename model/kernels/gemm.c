@@ -19,44 +19,61 @@
 #endif
 #define TILE_COLS (2 * VECTOR_FLOATS)
 #define A_STRIDE PANEL_STRIDE(TILE_ROWS)
-#define UNIT_BLOCK 768
+#define UNIT_BLOCK 1024
 #define ROW_TILES 4
 #define ROW_BLOCK (TILE_ROWS * ROW_TILES)
 
-// Words of b packed at once. They live on the stack, so that a product needs no memory and cannot fail.
-#define PANEL_WORDS ((size_t)320 << 10)
+// Words of b packed at once, 4 MB: the more, the fewer times a is packed. They live on the stack, so that a product needs no memory and cannot fail.
+#define PANEL_WORDS ((size_t)1 << 20)
+
+// Floats of an output that is written around the caches: it would only push out what the product reads.
+#define STREAM_FLOATS ((size_t)1 << 20)
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
-// One register tile: c [TILE_ROWS, TILE_COLS] set to, or added, a·b over `units` of depth.
-typedef void TileFunction(float *c, size_t ldc, const float *a, const float *b, size_t units, bool accumulate);
+// What a tile does with its sums.
+typedef enum TileEnd {
+    TILE_SET,
+    TILE_ADD,
+    TILE_STREAM,   // set, around the caches; rows of c are aligned to vectors
+} TileEnd;
 
-// The end of a tile: its sums go to c.
-static inline __attribute__((always_inline)) void store_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2], bool accumulate)
+// One register tile: a·b over `units` of depth into c [TILE_ROWS, TILE_COLS].
+typedef void TileFunction(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end);
+
+static inline __attribute__((always_inline)) void store_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2], TileEnd end)
 {
 #pragma GCC unroll 14
     for (size_t i = 0; i < TILE_ROWS; i++) {
-        float *row = c + i * ldc;
-        v_store(row, accumulate ? v_load(row) + sum[i][0] : sum[i][0]);
-        v_store(row + VECTOR_FLOATS, accumulate ? v_load(row + VECTOR_FLOATS) + sum[i][1] : sum[i][1]);
+#pragma GCC unroll 2
+        for (size_t half = 0; half < 2; half++) {
+            float *to = c + i * ldc + half * VECTOR_FLOATS;
+            if (end == TILE_STREAM) {
+                v_stream(to, sum[i][half]);
+            } else {
+                v_store(to, end == TILE_ADD ? v_load(to) + sum[i][half] : sum[i][half]);
+            }
+        }
     }
 }
 
 // The start of a tile: zeros, and c, which is far away in memory and needed last, on its way while the sums are made.
-static inline __attribute__((always_inline)) void start_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2])
+static inline __attribute__((always_inline)) void start_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2], TileEnd end)
 {
 #pragma GCC unroll 14
     for (size_t i = 0; i < TILE_ROWS; i++) {
         sum[i][0] = sum[i][1] = (vfloat){0};
-        __builtin_prefetch(c + i * ldc, 1);
-        __builtin_prefetch(c + i * ldc + VECTOR_FLOATS, 1);
+        if (end != TILE_STREAM) {
+            __builtin_prefetch(c + i * ldc, 1);
+            __builtin_prefetch(c + i * ldc + VECTOR_FLOATS, 1);
+        }
     }
 }
 
-static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_t units, bool accumulate)
+static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end)
 {
     vfloat sum[TILE_ROWS][2];
-    start_tile(c, ldc, sum);
+    start_tile(c, ldc, sum, end);
     for (size_t p = 0; p < units; p++) {
         vfloat b0 = v_load(b + p * TILE_COLS), b1 = v_load(b + p * TILE_COLS + VECTOR_FLOATS);
 #pragma GCC unroll 14
@@ -66,14 +83,14 @@ static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_
             sum[i][1] += ai * b1;
         }
     }
-    store_tile(c, ldc, sum, accumulate);
+    store_tile(c, ldc, sum, end);
 }
 
 #ifdef __AVX512BF16__
-static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size_t units, bool accumulate)
+static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end)
 {
     vfloat sum[TILE_ROWS][2];
-    start_tile(c, ldc, sum);
+    start_tile(c, ldc, sum, end);
     for (size_t p = 0; p < units; p++) {
         __m512bh b0 = (__m512bh)v_load(b + p * TILE_COLS), b1 = (__m512bh)v_load(b + p * TILE_COLS + VECTOR_FLOATS);
 #pragma GCC unroll 14
@@ -85,7 +102,7 @@ static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size
             sum[i][1] = (vfloat)_mm512_dpbf16_ps((__m512)sum[i][1], ai, b1);
         }
     }
-    store_tile(c, ldc, sum, accumulate);
+    store_tile(c, ldc, sum, end);
 }
 #endif
 
@@ -117,20 +134,20 @@ static const TileKind kind_bf16 = {1, pack_a_bf16, pack_b_bf16, tile_f32};
 #endif
 
 // A tile at the border of c: computed aside, the part that exists is copied.
-static void tile_border(const TileKind *kind, float *c, size_t ldc, const float *a, const float *b, size_t units, bool accumulate, size_t rows, size_t cols)
+static void tile_border(const TileKind *kind, float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end, size_t rows, size_t cols)
 {
     float whole[TILE_ROWS * TILE_COLS];
-    kind->tile(whole, TILE_COLS, a, b, units, false);
+    kind->tile(whole, TILE_COLS, a, b, units, TILE_SET);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
-            c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0.0f) + whole[i * TILE_COLS + j];
+            c[i * ldc + j] = (end == TILE_ADD ? c[i * ldc + j] : 0.0f) + whole[i * TILE_COLS + j];
         }
     }
 }
 
 // c [rows, cols] from a block of a (packed here) and panels of b; rows ≤ ROW_BLOCK, depth ≤ UNIT_BLOCK words.
 static void block_product(const TileKind *kind, float *c, size_t ldc, const float *a, size_t a_row, size_t a_col, const float *panels, size_t rows,
-                          size_t cols, size_t depth, bool accumulate)
+                          size_t cols, size_t depth, TileEnd end)
 {
     float packed[ROW_TILES * A_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
     size_t units = (depth + kind->per_unit - 1) / kind->per_unit;
@@ -139,12 +156,15 @@ static void block_product(const TileKind *kind, float *c, size_t ldc, const floa
         const float *panel = panels + j * units;
         for (size_t i = 0; i < rows; i += TILE_ROWS) {
             if (rows - i >= TILE_ROWS && cols - j >= TILE_COLS) {
-                kind->tile(c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, accumulate);
+                kind->tile(c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, end);
             } else {
-                tile_border(kind, c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, accumulate, min_size(TILE_ROWS, rows - i),
+                tile_border(kind, c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, end, min_size(TILE_ROWS, rows - i),
                             min_size(TILE_COLS, cols - j));
             }
         }
+    }
+    if (end == TILE_STREAM) {
+        v_stream_end();
     }
 }
 
@@ -180,6 +200,16 @@ static TaskGrid task_grid(size_t rows)
     return (TaskGrid){tiles, blocks, (4 * threads + blocks - 1) / blocks};
 }
 
+// What the tiles of a depth block do with c: an output that is complete after one block, and large, is streamed where its rows are aligned.
+static TileEnd tile_end(const float *c, size_t ldc, size_t rows, size_t cols, bool first, bool whole)
+{
+    if (!first) {
+        return TILE_ADD;
+    }
+    bool aligned = (uintptr_t)c % sizeof(vfloat) == 0 && ldc % VECTOR_FLOATS == 0;
+    return whole && aligned && rows * cols >= STREAM_FLOATS ? TILE_STREAM : TILE_SET;
+}
+
 // Panels of b that a thread packs in one go: of columns that lie side by side it reads whole lines.
 #define PACK_PANELS 4
 
@@ -207,6 +237,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
         size_t group_panels = (n_panels + grid.groups - 1) / grid.groups, n_groups = (n_panels + group_panels - 1) / group_panels;
         for (size_t p0 = 0; p0 < depth; p0 += depth_block) {
             size_t block_depth = min_size(depth_block, depth - p0), units = (block_depth + kind->per_unit - 1) / kind->per_unit;
+            TileEnd end = tile_end(c, ldc, rows, cols, !accumulate && p0 == 0, block_depth == depth);
 #pragma omp for schedule(static)
             for (size_t panel = 0; panel < n_panels; panel += PACK_PANELS) {
                 size_t j = panel * TILE_COLS;
@@ -215,9 +246,9 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
 #pragma omp for schedule(dynamic)
             for (size_t task = 0; task < grid.row_blocks * n_groups; task++) {
                 size_t block = task / n_groups, j = task % n_groups * group_panels * TILE_COLS;
-                size_t i = block * grid.row_tiles / grid.row_blocks * TILE_ROWS, end = (block + 1) * grid.row_tiles / grid.row_blocks * TILE_ROWS;
-                block_product(kind, c + i * ldc + j0 + j, ldc, a.data + i * a.row + p0 * a.col, a.row, a.col, panels + j * units, min_size(end, rows) - i,
-                              min_size(group_panels * TILE_COLS, block_cols - j), block_depth, accumulate || p0 > 0);
+                size_t i = block * grid.row_tiles / grid.row_blocks * TILE_ROWS, next = (block + 1) * grid.row_tiles / grid.row_blocks * TILE_ROWS;
+                block_product(kind, c + i * ldc + j0 + j, ldc, a.data + i * a.row + p0 * a.col, a.row, a.col, panels + j * units, min_size(next, rows) - i,
+                              min_size(group_panels * TILE_COLS, block_cols - j), block_depth, end);
             }
         }
     }

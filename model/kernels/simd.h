@@ -38,6 +38,24 @@ typedef float vfloat_u __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4)
 
 static inline vfloat v_load(const float *p) { return *(const vfloat_u *)p; }
 static inline void v_store(float *p, vfloat v) { *(vfloat_u *)p = v; }
+// Stores around the caches where the processor can; p is aligned to the vector.
+static inline void v_stream(float *p, vfloat v)
+{
+#if VECTOR_FLOATS == 16
+    _mm512_stream_ps(p, (__m512)v);
+#elif VECTOR_FLOATS == 8
+    _mm256_stream_ps(p, (__m256)v);
+#else
+    v_store(p, v);
+#endif
+}
+// Behind the last v_stream: other threads may read what was stored as soon as they are told.
+static inline void v_stream_end(void)
+{
+#if VECTOR_FLOATS > 4
+    _mm_sfence();
+#endif
+}
 static inline vfloat v_set(float x) { return x - (vfloat){0}; }   // x − 0 keeps the sign of zero and NaN
 
 #if VECTOR_FLOATS == 8
