@@ -95,8 +95,9 @@ int bench_decode(Bench *bench, Error *error)
         char name[64];
         session_feed(d.session, d.tokens, EARLY);
         snprintf(name, sizeof name, "decoding %s", weight_type_name(type));
-        report_line(&bench->report, name, rate_of(time_runs((size_t)bench->runs, run_decode, &d), STEPS), "tokens/s",
-                    bench->ceilings.read / (double)model_step_bytes(&d.model), required[type]);
+        double read;
+        Spread seconds = time_beside(&read, kernels_measure_read, bench->kernels, (size_t)bench->runs, run_decode, &d);
+        report_line(&bench->report, name, rate_of(seconds, STEPS), "tokens/s", read / (double)model_step_bytes(&d.model), required[type]);
         session_fork(d.session, TOGETHER);
         snprintf(name, sizeof name, "decoding %s, %d together", weight_type_name(type), TOGETHER);
         report_line(&bench->report, name, rate_of(time_runs((size_t)bench->runs, run_decode, &d), STEPS * TOGETHER), "tokens/s", 0.0, 0.0);

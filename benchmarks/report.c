@@ -111,6 +111,19 @@ void time_in_turns(Spread spreads[2], size_t runs, void (*function)(void *contex
     }
 }
 
+Spread time_beside(double *ceiling, double (*measure)(const Kernels *kernels), const Kernels *kernels, size_t runs, void (*function)(void *context), void *context)
+{
+    double seconds[REPORT_MAX_RUNS], ceilings[REPORT_MAX_RUNS];
+    runs = runs > REPORT_MAX_RUNS ? REPORT_MAX_RUNS : runs;
+    function(context);
+    for (size_t i = 0; i < runs; i++) {
+        ceilings[i] = measure(kernels);
+        seconds[i] = time_run(function, context);
+    }
+    *ceiling = spread_of(ceilings, runs).median;
+    return spread_of(seconds, runs);
+}
+
 Spread rate_of(Spread seconds, double amount) { return (Spread){amount / seconds.median, amount / seconds.most, amount / seconds.least}; }
 
 void measure_ceilings(Ceilings *ceilings, const Kernels *kernels)

@@ -73,6 +73,7 @@ INLINE void tile_f32(const Few *f, size_t row, size_t token, size_t rows, size_t
         }
 #pragma GCC unroll 4
         for (size_t r = 0; r < rows; r++) {
+            __builtin_prefetch((const char *)(w + r * n_in + k) + PREFETCH, 0, 2);
             vfloat wr = v_load(w + r * n_in + k);
 #pragma GCC unroll 4
             for (size_t t = 0; t < tokens; t++) {
