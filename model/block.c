@@ -113,12 +113,13 @@ static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
         .width = (size_t)c->config->conv_width,
         .proj_stride = shape->projection,
         .eps = (float)c->config->norm_eps,
+        .starts = c->starts,
     };
 }
 
 static MixerShape mixer_shape(const BlockContext *c)
 {
-    return (MixerShape){c->batch, c->length, (size_t)c->config->n_head, (size_t)c->config->n_slot, (size_t)c->config->d_head, c->position};
+    return (MixerShape){c->batch, c->length, (size_t)c->config->n_head, (size_t)c->config->n_slot, (size_t)c->config->d_head, c->position, c->starts};
 }
 
 // In a bare block the mixer reads the projections themselves.

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "model/config.h"
 #include "model/kernels/kernels.h"
@@ -87,6 +88,7 @@ typedef struct BlockContext {
     const float *params;       // the arena
     const PackedWeights *packed;   // the matrices in inference, or NULL: they stand in the arena
     size_t batch, length, position;
+    const uint8_t *starts;     // [B·T] where documents begin (kernels/documents.h), or NULL; only without states
 } BlockContext;
 
 // out [n, n_out] = x [n, n_in] · Wᵀ with the matrix W [n_out, n_in] at offset `at` of the arena.

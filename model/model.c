@@ -138,7 +138,7 @@ void model_init(Model *model, uint64_t seed, size_t train_length) { params_init(
 void model_state_init(const Model *model, float *state)
 {
     const ModelConfig *config = &model->config;
-    MixerShape shape = {1, 1, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0};
+    MixerShape shape = {1, 1, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0, NULL};
     memset(state, 0, model->state.total * sizeof(float));
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
         const BlockOffsets *at = &model->blocks[layer];
@@ -146,10 +146,10 @@ void model_state_init(const Model *model, float *state)
     }
 }
 
-static BlockContext context_of(const Model *model, size_t batch, size_t length, size_t position)
+static BlockContext context_of(const Model *model, const Workspace *w, size_t position)
 {
-    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, model->packed, batch, length,
-                          position};
+    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, model->packed, w->batch, w->length,
+                          position, w->starts};
 }
 
 static void embed(float *out, const Model *model, const int32_t *tokens, size_t n)
@@ -161,25 +161,24 @@ static void embed(float *out, const Model *model, const int32_t *tokens, size_t 
     }
 }
 
-void model_forward(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length)
+// The forward of what stands in w->batch, w->length and w->starts.
+static void run_blocks(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens)
 {
     const ModelConfig *config = &model->config;
-    size_t n = batch * length, width = (size_t)config->d_model, layers = (size_t)config->n_layer;
-    assert(batch <= w->max_batch && length <= w->max_length);
-    assert(w->use == WORKSPACE_INFERENCE || (states == NULL && model->packed == NULL));
+    size_t n = w->batch * w->length, width = (size_t)config->d_model, layers = (size_t)config->n_layer;
+    assert(w->batch <= w->max_batch && w->length <= w->max_length);
+    assert(w->use == WORKSPACE_INFERENCE ? w->starts == NULL : states == NULL && model->packed == NULL);
     for (size_t i = 0; i < n; i++) {
         assert(tokens[i] >= 0 && tokens[i] < config->vocab_size);
     }
-    w->batch = batch;
-    w->length = length;
     if (w->use == WORKSPACE_INFERENCE && states == NULL) {
         states = w->states;
         position = 0;
-        for (size_t b = 0; b < batch; b++) {
+        for (size_t b = 0; b < w->batch; b++) {
             model_state_init(model, states + b * model->state.total);
         }
     }
-    BlockContext context = context_of(model, batch, length, position);
+    BlockContext context = context_of(model, w, position);
     embed(w->blocks[0].x, model, tokens, n);
     for (size_t layer = 0; layer < layers; layer++) {
         float *out = layer + 1 < layers ? w->blocks[layer + 1].x : w->x_out;
@@ -188,11 +187,27 @@ void model_forward(const Model *model, Workspace *w, float *states, size_t posit
     model->kernels->rmsnorm_forward(w->hidden, w->x_out, model->params + model->norm, (float)config->norm_eps, n, width);
 }
 
+void model_forward(const Model *model, Workspace *w, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length)
+{
+    w->batch = batch;
+    w->length = length;
+    w->starts = NULL;
+    run_blocks(model, w, states, position, tokens);
+}
+
+void model_forward_documents(const Model *model, Workspace *w, const uint8_t *starts, const int32_t *tokens, size_t batch, size_t length)
+{
+    w->batch = batch;
+    w->length = length;
+    w->starts = starts;
+    run_blocks(model, w, NULL, 0, tokens);
+}
+
 void model_logits(float *logits, const Model *model, Workspace *w, size_t first_row, size_t n_rows)
 {
     size_t width = (size_t)model->config.d_model;
     assert(first_row + n_rows <= w->batch * w->length);
-    BlockContext context = context_of(model, w->batch, w->length, 0);
+    BlockContext context = context_of(model, w, 0);
     block_linear(logits, w->hidden + first_row * width, model->head, n_rows, width, (size_t)model->config.vocab_size, &context);
 }
 
@@ -226,7 +241,7 @@ void model_backward(float *dparams, const Model *model, Workspace *w, const int3
     const Kernels *k = model->kernels;
     size_t n = w->batch * w->length, width = (size_t)model->config.d_model, layers = (size_t)model->config.n_layer;
     assert(w->use != WORKSPACE_INFERENCE);
-    BlockContext context = context_of(model, w->batch, w->length, 0);
+    BlockContext context = context_of(model, w, 0);
     memset(w->dx, 0, n * width * sizeof(float));
     k->rmsnorm_backward(w->dx, dparams + model->norm, w->dhidden, w->x_out, model->params + model->norm, (float)model->config.norm_eps, n, width);
     for (size_t layer = layers; layer-- > 0;) {

@@ -68,6 +68,11 @@ void model_state_init(const Model *model, float *state);
 // Every token must be in 0 … vocab_size−1 (asserted). Leaves the normalised last hidden layer in the workspace.
 void model_forward(const Model *model, Workspace *workspace, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length);
 
+// The same for packed documents, in a training workspace and without states: starts [batch, length] holds a number other than 0 where a token is the first
+// of a document. Such a token sees nothing of those before it: every mixer begins from its start, positions from 0, and convolutions see zeros to the left;
+// model_backward goes by the same borders. starts must live until then. NULL: the sequences are whole.
+void model_forward_documents(const Model *model, Workspace *workspace, const uint8_t *starts, const int32_t *tokens, size_t batch, size_t length);
+
 // After model_forward and before model_backward: logits [n_rows, vocab_size] of the rows first_row … of the [batch·length] tokens.
 void model_logits(float *logits, const Model *model, Workspace *workspace, size_t first_row, size_t n_rows);
 

@@ -156,7 +156,7 @@ int params_state_table(TensorTable *table, const ModelConfig *config, Error *err
     *table = (TensorTable){0};
     TableBuilder builder = {.table = table};
     size_t heads = (size_t)config->n_head, m = (size_t)config->n_slot, d = (size_t)config->d_head;
-    MixerShape one = {1, 1, heads, m, d, 0};
+    MixerShape one = {1, 1, heads, m, d, 0, NULL};
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
         BlockShape shape = shape_of(config, layer);
         if (!shape.needs.bare) {

@@ -44,7 +44,7 @@ static void overlay_next(Overlay *overlay, Planner *p)
 
 static void overlay_end(const Overlay *overlay, Planner *p) { p->used = p->used > overlay->end ? p->used : overlay->end; }
 
-static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats)
+static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, bool training)
 {
     saved->projection = take(p, n, shape->projection);
     saved->qkv = take(p, n, shape->conv);
@@ -53,7 +53,7 @@ static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape
     saved->low = take(p, n, shape->rank);
     saved->alpha = take(p, n, shape->decay);
     saved->o = take(p, n, shape->value);
-    saved->mixer = mixer_floats == 0 ? NULL : take(p, 1, mixer_floats);
+    saved->mixer = training ? take(p, 1, mixer_floats) : NULL;
     saved->x_mid = take(p, n, shape->width);
     saved->h13 = take(p, n, 2 * shape->hidden);
 }
@@ -134,7 +134,7 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
     size_t n = 0, layers = (size_t)config->n_layer;
     bool training = w->use != WORKSPACE_INFERENCE;
     p->overflow |= __builtin_mul_overflow(w->max_batch, w->max_length, &n);
-    MixerShape mixer_shape = {w->max_batch, w->max_length, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0};
+    MixerShape mixer_shape = {w->max_batch, w->max_length, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0, NULL};
     SharedShape shared = shared_shape(config, mixers, &mixer_shape, training);
     size_t width = shared.block.width;
     BlockSaved block = {0};
@@ -144,9 +144,9 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
         }
         if (w->use == WORKSPACE_TRAINING) {
             BlockShape own = block_shape(config, mixers, layer);
-            plan_block(&block, p, n, &own, own.mixer->saved_floats(&mixer_shape));
+            plan_block(&block, p, n, &own, own.mixer->saved_floats(&mixer_shape), true);
         } else if (layer == 0) {
-            plan_block(&block, p, n, &shared.block, shared.saved);
+            plan_block(&block, p, n, &shared.block, shared.saved, training);
         }
         if (w->blocks != NULL) {
             w->blocks[layer] = block;

@@ -9,6 +9,7 @@ struct Workspace {
     size_t max_batch, max_length;   // what it was planned for
     WorkspaceUse use;
     size_t batch, length;           // of the last forward
+    const uint8_t *starts;          // of its documents, or NULL; the caller's
     char *memory;                   // the one piece
     BlockSaved *blocks;             // [n_layer]; in inference all share one block's memory, with recomputation all but x
     BlockScratch scratch;

@@ -2,6 +2,7 @@
 //
 // Weights come as [channels, width]; the last tap meets the current token. Rows are independent given the projections: threads share out groups of rows,
 // and inside a group one head after the other, so that a head's taps are laid out for the vectors once a group.
+#include "model/kernels/documents.h"
 #include "model/kernels/functions.h"
 
 #define MAX_WIDTH 16        // config_validate bounds conv_width,
@@ -37,12 +38,32 @@ INLINE void head_taps(float taps[MAX_WIDTH * MAX_HEAD], const float *weight, Hea
     }
 }
 
-// source[i] is the row that tap i meets for token t of a sequence: a row of its projections, of the carried tail, or NULL for zeros.
-INLINE void tap_rows(const float *source[MAX_WIDTH], const float *proj, const float *tail, size_t t, size_t width, const ConvShape *s)
+// Rows of the same document before row t of a sequence, and after it; at most `most`.
+INLINE size_t rows_before(const uint8_t *starts, size_t t, size_t most)
 {
+    size_t n = t < most ? t : most;
+    for (size_t i = 0; starts != NULL && i < n; i++) {
+        n = starts[t - i] != 0 ? i : n;
+    }
+    return n;
+}
+
+INLINE size_t rows_after(const uint8_t *starts, size_t t, size_t most, size_t length)
+{
+    size_t n = length - 1 - t < most ? length - 1 - t : most;
+    for (size_t i = 0; starts != NULL && i < n; i++) {
+        n = starts[t + i + 1] != 0 ? i : n;
+    }
+    return n;
+}
+
+// source[i] is the row that tap i meets for token t of a sequence: a row of its projections, of the carried tail, or NULL for zeros.
+INLINE void tap_rows(const float *source[MAX_WIDTH], const float *proj, const float *tail, const uint8_t *starts, size_t t, size_t width, const ConvShape *s)
+{
+    size_t before = rows_before(starts, t, width - 1);
     for (size_t i = 0; i < width; i++) {
         size_t back = width - 1 - i;
-        if (back <= t) {
+        if (back <= before) {
             source[i] = proj + (t - back) * s->proj_stride;
         } else {
             source[i] = tail == NULL ? NULL : tail + (width - 1 - (back - t)) * channel_count(s);
@@ -93,6 +114,7 @@ static void advance_tail(float *tail, const float *proj, const ConvShape *s)
 typedef struct HeadTask {
     size_t first_row, t0, end;   // the sequence's first row among all; the rows of this task within the sequence
     const float *tail;           // the sequence's carried tail, or NULL
+    const uint8_t *starts;       // of the sequence's documents, or NULL
     HeadColumns head;
 } HeadTask;
 
@@ -100,7 +122,8 @@ static HeadTask head_task(size_t task, const float *tails, size_t tail_stride, c
 {
     size_t groups = (s->length + REDUCE_ROWS - 1) / REDUCE_ROWS, heads = 3 * s->n_head, b = task / (groups * heads), t0 = task / heads % groups * REDUCE_ROWS;
     size_t end = t0 + REDUCE_ROWS < s->length ? t0 + REDUCE_ROWS : s->length;
-    return (HeadTask){b * s->length, t0, end, tails == NULL ? NULL : tails + b * tail_stride, head_columns(task % heads, s)};
+    return (HeadTask){b * s->length, t0, end, tails == NULL ? NULL : tails + b * tail_stride, sequence_starts(s->starts, b, s->length),
+                      head_columns(task % heads, s)};
 }
 
 static size_t task_count(const ConvShape *s) { return s->batch * ((s->length + REDUCE_ROWS - 1) / REDUCE_ROWS) * 3 * s->n_head; }
@@ -122,7 +145,7 @@ INLINE void forward_task(float *qkv, const float *proj, const float *weight, con
     head_taps(taps, weight, task.head, width);
     for (size_t t = task.t0; t < task.end; t++) {
         const float *source[MAX_WIDTH];
-        tap_rows(source, proj + task.first_row * s->proj_stride, task.tail, t, width, s);
+        tap_rows(source, proj + task.first_row * s->proj_stride, task.tail, task.starts, t, width, s);
         forward_head(qkv + (task.first_row + t) * channel_count(s) + task.head.begin, source, taps, bias, task.head, width, s);
     }
 }
@@ -162,17 +185,18 @@ INLINE void activation_backward(float *dpre, const float *dout, const float *con
     }
 }
 
-// dproj[t] = Σ_i taps[i] ⊙ dpre[t + width − 1 − i] within the sequence.
-INLINE void input_backward(float *dproj, const float *dpre, const float *taps, HeadColumns head, size_t t, size_t width, const ConvShape *s)
+// dproj[t] = Σ_i taps[i] ⊙ dpre[t + width − 1 − i] within the document.
+INLINE void input_backward(float *dproj, const float *dpre, const float *taps, HeadColumns head, const uint8_t *starts, size_t t, size_t width,
+                           const ConvShape *s)
 {
-    size_t channels = channel_count(s);
+    size_t channels = channel_count(s), after = rows_after(starts, t, width - 1, s->length);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
         size_t rest = head.size - j;
         vfloat sum = {0};
         for (size_t i = 0; i < width; i++) {
-            size_t later = t + width - 1 - i;
-            if (later < s->length) {
-                sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(dpre + later * channels + head.begin + j, rest);
+            size_t later = width - 1 - i;
+            if (later <= after) {
+                sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(dpre + (t + later) * channels + head.begin + j, rest);
             }
         }
         v_store_n(dproj + t * s->proj_stride + head.begin + j, sum, rest);
@@ -187,14 +211,17 @@ INLINE void weight_backward(float *dweight, float *dbias, const float *dpre, con
     for (size_t i = 0; i < width; i++) {
         taps[i] = (vfloat){0};
     }
-    for (size_t b = 0; b < s->batch; b++) {
+    size_t rows = s->batch * s->length;
+    for (size_t first = 0, end; first < rows; first = end) {
+        size_t begin = first / s->length * s->length;
+        end = begin + document_end(sequence_starts(s->starts, first / s->length, s->length), first - begin, s->length);
         for (size_t i = 0; i < width; i++) {
             row[i] = (vfloat){0};
         }
-        for (size_t t = b * s->length; t < (b + 1) * s->length; t++) {
+        for (size_t t = first; t < end; t++) {
             vfloat d = v_load_n(dpre + t * channels + c, rest);
             // Rows lie too far apart for the processor to guess the next.
-            size_t ahead = t + ROWS_AHEAD < (b + 1) * s->length ? t + ROWS_AHEAD : t;
+            size_t ahead = t + ROWS_AHEAD < rows ? t + ROWS_AHEAD : t;
             __builtin_prefetch(dpre + ahead * channels + c);
             __builtin_prefetch(proj + ahead * s->proj_stride + c);
             bias += d;
@@ -222,7 +249,7 @@ INLINE void activation_task(float *dpre, const float *dqkv, const float *proj, c
     head_taps(taps, weight, task.head, width);
     for (size_t t = task.t0; t < task.end; t++) {
         const float *source[MAX_WIDTH];
-        tap_rows(source, proj + task.first_row * s->proj_stride, NULL, t, width, s);
+        tap_rows(source, proj + task.first_row * s->proj_stride, NULL, task.starts, t, width, s);
         size_t at = (task.first_row + t) * channel_count(s) + task.head.begin;
         activation_backward(dpre + at, dqkv + at, source, taps, bias, task.head, width, s);
     }
@@ -233,7 +260,7 @@ INLINE void input_task(float *dproj, const float *dpre, const float *weight, Hea
     float taps[MAX_WIDTH * MAX_HEAD];
     head_taps(taps, weight, task.head, width);
     for (size_t t = task.t0; t < task.end; t++) {
-        input_backward(dproj + task.first_row * s->proj_stride, dpre + task.first_row * channel_count(s), taps, task.head, t, width, s);
+        input_backward(dproj + task.first_row * s->proj_stride, dpre + task.first_row * channel_count(s), taps, task.head, task.starts, t, width, s);
     }
 }
 

@@ -4,8 +4,11 @@
 // A state is a ring of blocks, wide enough for the window; training keeps all blocks. Queries go through their blocks in order with a running maximum and sum
 // (the scores of a block are all that is in memory), and each query's operations depend on absolute positions alone: outputs do not depend on how a sequence
 // is cut into calls.
+//
+// Packed documents share the blocks of their sequence: each begins at some place of a block, and sees nothing before it.
 #include <math.h>
 
+#include "model/mixers/documents.h"
 #include "model/mixers/mixer.h"
 #include "model/mixers/slots.h"
 
@@ -133,12 +136,13 @@ INLINE void product(float *out, size_t out_row, const float *a, size_t a_row, si
     }
 }
 
-// One head of one sequence.
+// One head of one sequence, or of one document.
 typedef struct Head {
     const float *q, *k, *v;   // first token's row
     size_t row;
     const float *table;       // rotary, first token's row
-    size_t position, length, window;
+    size_t position, length;  // of the first token, and how many tokens
+    size_t window, lowest;    // a token sees `window` tokens (0: all), none of a position below `lowest`
     const float *blocks;      // the ring
     size_t n_blocks;
 } Head;
@@ -148,11 +152,15 @@ typedef struct Seen {
     size_t begin, end;
 } Seen;
 
-static size_t first_seen(size_t t, size_t window) { return window > 0 && t + 1 > window ? t + 1 - window : 0; }
-
-static Seen seen_keys(size_t t, size_t block, size_t window)
+static size_t first_seen(const Head *head, size_t t)
 {
-    size_t origin = block * BLOCK, first = first_seen(t, window);
+    size_t first = head->window > 0 && t + 1 > head->window ? t + 1 - head->window : 0;
+    return first > head->lowest ? first : head->lowest;
+}
+
+static Seen seen_keys(const Head *head, size_t t, size_t block)
+{
+    size_t origin = block * BLOCK, first = first_seen(head, t);
     Seen seen = {first > origin ? first - origin : 0, t + 1 - origin};
     seen.end = seen.end < BLOCK ? seen.end : BLOCK;
     seen.begin = seen.begin < seen.end ? seen.begin : seen.end;
@@ -249,12 +257,12 @@ INLINE void attend_block(const HeadOutput *out, float *scratch, const Head *head
         sum[r] = 0.0f;
         memset(out->o + t * out->row, 0, d * sizeof(float));
     }
-    for (size_t block = first_seen(begin, head->window) / BLOCK; block <= last_block; block++) {
+    for (size_t block = first_seen(head, begin) / BLOCK; block <= last_block; block++) {
         const float *keys = block_at(head, block, d), *values = keys + d * BLOCK;
         memset(scores, 0, rows * BLOCK * sizeof(float));
         product(scores, BLOCK, queries, d, 1, keys, BLOCK, rows, d, BLOCK);
         for (size_t r = 0; r < rows; r++) {
-            seen[r] = seen_keys(begin + r, block, head->window);
+            seen[r] = seen_keys(head, begin + r, block);
             scale[r] = soften(scores + r * BLOCK, &highest[r], &sum[r], seen[r]);
         }
         weigh_values(weighed, scores, values, seen, rows, d);
@@ -299,31 +307,53 @@ static Head head_of(const MixerTensors *in, const MixerShape *shape, const float
     };
 }
 
+// The document that begins at row `first` of a whole sequence at position 0, with the blocks that it shares.
+static Head head_document(const Head *whole, size_t first, size_t length, size_t d)
+{
+    Head head = *whole;
+    head.q += first * head.row;
+    head.k += first * head.row;
+    head.v += first * head.row;
+    head.position = head.lowest = first % BLOCK;
+    head.length = length;
+    head.blocks += first / BLOCK * block_floats(d);
+    head.n_blocks = blocks_of(head.position + length);
+    return head;
+}
+
+static void attend_any(const HeadOutput *out, float *blocks, float *scratch, const Head *head, size_t d)
+{
+    if (d == 64) {
+        attend(out, blocks, scratch, head, 64);
+    } else {
+        attend(out, blocks, scratch, head, d);
+    }
+}
+
 static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
 {
-    size_t d = shape->d_head, width = shape->n_head * d, own_floats = scratch_head_floats(shape, false);
+    size_t d = shape->d_head, width = shape->n_head * d, own_floats = scratch_head_floats(shape, false), length = shape->length;
     fill_table(scratch, shape);
 #pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * width > 4096)
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {
         size_t b = index / shape->n_head, h = index % shape->n_head;
         Head head = head_of(in, shape, scratch, b, h);
-        HeadOutput out = {.o = o + b * shape->length * width + h * d, .row = width};
-        float *blocks;
+        float *out = o + b * length * width + h * d, *own = scratch + table_floats(shape) + index * own_floats;
         if (states != NULL) {
             head.n_blocks = ring_blocks(in->window);
-            blocks = states + b * state_stride + h * head.n_blocks * block_floats(d);
-        } else {
-            head.n_blocks = blocks_of(shape->length);
-            blocks = saved + index * saved_head_floats(shape);
-            out.copy = blocks + head.n_blocks * block_floats(d);
-            out.logs = out.copy + shape->length * d;
+            float *blocks = states + b * state_stride + h * head.n_blocks * block_floats(d);
+            head.blocks = blocks;
+            attend_any(&(HeadOutput){.o = out, .row = width}, blocks, own, &head, d);
+            continue;
         }
+        float *blocks = saved + index * saved_head_floats(shape), *copy = blocks + blocks_of(length) * block_floats(d), *logs = copy + length * d;
         head.blocks = blocks;
-        float *own = scratch + table_floats(shape) + index * own_floats;
-        if (d == 64) {
-            attend(&out, blocks, own, &head, 64);
-        } else {
-            attend(&out, blocks, own, &head, d);
+        const uint8_t *starts = sequence_starts(shape->starts, b, length);
+        for (size_t first = 0, end; first < length; first = end) {
+            end = document_end(starts, first, length);
+            Head document = head_document(&head, first, end - first, d);
+            HeadOutput to = {.o = out + first * width, .row = width, .copy = copy + first * d, .logs = logs + first};
+            attend_any(&to, blocks + first / BLOCK * block_floats(d), own, &document, d);
         }
     }
 }
@@ -368,24 +398,31 @@ INLINE void weight_row(float *scores, float *dscores, float log, float sum, Seen
     }
 }
 
+// Places of a block that hold keys and values of the head: [begin, end).
+static Seen own_places(const Head *head, size_t block)
+{
+    size_t origin = block * BLOCK, stop = head->position + head->length;
+    return (Seen){head->position > origin ? head->position - origin : 0, stop - origin < BLOCK ? stop - origin : BLOCK};
+}
+
 // Queries of positions [begin, end), within one block, against a block of keys.
 INLINE void backward_tile(BackwardMemory *memory, const Head *head, const float *do_, size_t do_row, const float *logs, size_t begin, size_t end, size_t block,
                           size_t d)
 {
-    size_t rows = end - begin;
-    const float *queries = memory->queries + begin * d, *d_out = do_ + begin * do_row;
+    size_t rows = end - begin, first = begin - head->position;
+    const float *queries = memory->queries + first * d, *d_out = do_ + first * do_row;
     memset(memory->weights, 0, rows * BLOCK * sizeof(float));
     memset(memory->dscores, 0, rows * BLOCK * sizeof(float));
     product(memory->weights, BLOCK, queries, d, 1, block_at(head, block, d), BLOCK, rows, d, BLOCK);
     product(memory->dscores, BLOCK, d_out, do_row, 1, memory->values, BLOCK, rows, d, BLOCK);
     for (size_t r = 0; r < rows; r++) {
-        weight_row(memory->weights + r * BLOCK, memory->dscores + r * BLOCK, logs[begin + r], memory->sums[begin + r],
-                   seen_keys(begin + r, block, head->window));
+        weight_row(memory->weights + r * BLOCK, memory->dscores + r * BLOCK, logs[first + r], memory->sums[first + r], seen_keys(head, begin + r, block));
     }
-    size_t count = head->length - block * BLOCK < BLOCK ? head->length - block * BLOCK : BLOCK;
-    product(memory->dvalues, d, memory->weights, 1, BLOCK, d_out, do_row, count, rows, d);
-    product(memory->dkeys, d, memory->dscores, 1, BLOCK, queries, d, count, rows, d);
-    product(memory->dqueries + begin * d, d, memory->dscores, BLOCK, 1, memory->keys, d, rows, count, d);
+    Seen own = own_places(head, block);
+    size_t count = own.end - own.begin;
+    product(memory->dvalues + own.begin * d, d, memory->weights + own.begin, 1, BLOCK, d_out, do_row, count, rows, d);
+    product(memory->dkeys + own.begin * d, d, memory->dscores + own.begin, 1, BLOCK, queries, d, count, rows, d);
+    product(memory->dqueries + first * d, d, memory->dscores + own.begin, BLOCK, 1, memory->keys + own.begin * d, d, rows, count, d);
 }
 
 // First token's rows of one head's gradients.
@@ -397,7 +434,7 @@ typedef struct HeadGradients {
 INLINE void backward_block(const HeadGradients *grad, BackwardMemory *memory, const Head *head, const float *do_, size_t do_row, const float *logs,
                            size_t block, size_t d)
 {
-    size_t origin = block * BLOCK, stop = head->length;
+    size_t origin = block * BLOCK, stop = head->position + head->length;
     const float *keys = block_at(head, block, d);
     transpose(memory->keys, keys, d, BLOCK);
     transpose(memory->values, keys + d * BLOCK, BLOCK, d);
@@ -405,12 +442,16 @@ INLINE void backward_block(const HeadGradients *grad, BackwardMemory *memory, co
     if (head->window > 0 && origin + BLOCK + head->window - 1 < stop) {
         stop = origin + BLOCK + head->window - 1;
     }
-    for (size_t begin = origin; begin < stop; begin += BLOCK) {
-        backward_tile(memory, head, do_, do_row, logs, begin, begin + BLOCK < stop ? begin + BLOCK : stop, block, d);
+    for (size_t begin = origin > head->position ? origin : head->position, end; begin < stop; begin = end) {
+        end = (begin / BLOCK + 1) * BLOCK;
+        end = end < stop ? end : stop;
+        backward_tile(memory, head, do_, do_row, logs, begin, end, block, d);
     }
-    for (size_t t = origin; t < origin + BLOCK && t < head->length; t++) {
-        rotate(grad->k + t * head->row, 1, memory->dkeys + (t - origin) * d, head->table + t * d, 1.0f, -1.0f, d);
-        memcpy(grad->v + t * head->row, memory->dvalues + (t - origin) * d, d * sizeof(float));
+    Seen own = own_places(head, block);
+    for (size_t place = own.begin; place < own.end; place++) {
+        size_t t = origin + place - head->position;
+        rotate(grad->k + t * head->row, 1, memory->dkeys + place * d, head->table + t * d, 1.0f, -1.0f, d);
+        memcpy(grad->v + t * head->row, memory->dvalues + place * d, d * sizeof(float));
     }
 }
 
@@ -440,17 +481,22 @@ static void backward(const MixerGradients *grad, const float *do_, const float *
     fill_table(scratch, shape);
 #pragma omp parallel for schedule(dynamic)
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {
-        size_t b = index / shape->n_head, h = index % shape->n_head, first = b * length * in->qkv_stride + h * d;
+        size_t b = index / shape->n_head, h = index % shape->n_head, row = b * length * in->qkv_stride + h * d;
         Head head = head_of(in, shape, scratch, b, h);
-        head.n_blocks = blocks_of(length);
         head.blocks = saved + index * saved_head_floats(shape);
-        const float *outputs = head.blocks + head.n_blocks * block_floats(d), *logs = outputs + length * d, *d_out = do_ + b * length * width + h * d;
+        const float *outputs = head.blocks + blocks_of(length) * block_floats(d), *logs = outputs + length * d, *d_out = do_ + b * length * width + h * d;
+        const uint8_t *starts = sequence_starts(shape->starts, b, length);
         BackwardMemory memory = memory_of(scratch + table_floats(shape) + index * own_floats, length, d);
-        HeadGradients to = {grad->q + first, grad->k + first, grad->v + first};
-        if (d == 64) {
-            backward_head(&to, &memory, &head, d_out, width, outputs, logs, 64);
-        } else {
-            backward_head(&to, &memory, &head, d_out, width, outputs, logs, d);
+        for (size_t first = 0, end; first < length; first = end) {
+            end = document_end(starts, first, length);
+            Head document = head_document(&head, first, end - first, d);
+            size_t at = row + first * head.row;
+            HeadGradients to = {grad->q + at, grad->k + at, grad->v + at};
+            if (d == 64) {
+                backward_head(&to, &memory, &document, d_out + first * width, width, outputs + first * d, logs + first, 64);
+            } else {
+                backward_head(&to, &memory, &document, d_out + first * width, width, outputs + first * d, logs + first, d);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 //     o    = Σ q_i s_i
 //
 // so that a token reads the memory twice: once for the u_i, once to update it, which also gathers o and the next token's S k.
-// The backward needs the states before each token. The forward keeps one state every GROUP tokens; the backward recomputes a group's states
+// The backward needs the states before each token. The forward keeps one state every GROUP tokens (but the start); the backward recomputes a group's states
 // from it (GROUP states of a head stay in the L2 cache) and walks the group back. Sequences and heads are independent: threads share them out.
 #include <math.h>
 
@@ -15,7 +15,7 @@
 #include "model/mixers/slots.h"
 
 // Tokens between kept states, and between exact renormalisations of the slots by absolute position, so that rounding cannot add up.
-#define GROUP 32
+#define GROUP KEPT_TOKENS
 
 // The formula for n² holds for slots of length exactly 1. Where it loses digits the norm is taken from the vector itself: below this share of
 // n² / (a² ‖h‖²) by cancellation, and above this alpha² because an error in the slot's length would grow with every such token.
@@ -116,27 +116,27 @@ INLINE void subtract(float *out, const float *x, const float *y, size_t d)
     }
 }
 
-// Runs tokens 0 … length−1 of a head through its state s. o at o_row floats a token. kept, if not NULL: [groups][m, d] states before each group.
-INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, const Head *head, size_t position, size_t length, size_t m, size_t d)
+// Runs the tokens of a head through its state s. o at o_row floats a token. kept, if not NULL: [groups − 1][m, d] states before each group but the first.
+INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, const Head *head, size_t m, size_t d)
 {
     float h[d], p[d], u[m], n[m], alpha[m], beta[m];
     Write write = {u, n, alpha, beta};
     bool have_product = false;
-    for (size_t t = 0; t < length; t++) {
+    for (size_t t = 0; t < head->length; t++) {
         const float *k = head->k + t * head->row;
-        if ((position + t) % GROUP == 0) {
+        if ((head->position + t) % GROUP == 0) {
             slots_normalise(s, m, d);
             have_product = false;
         }
-        if (kept != NULL && t % GROUP == 0) {
-            memcpy(kept + t / GROUP * m * d, s, m * d * sizeof(float));
+        if (kept != NULL && t > 0 && t % GROUP == 0) {
+            memcpy(kept + (t / GROUP - 1) * m * d, s, m * d * sizeof(float));
         }
         if (!have_product) {
             slot_sum(p, s, k, m, d);
         }
         subtract(h, head->v + t * head->row, p, d);
         plan_write(&write, s, h, k, head->g[t * head->gate_row], head_mu(head, t), m, d);
-        const float *k_next = t + 1 < length ? k + head->row : NULL;
+        const float *k_next = t + 1 < head->length ? k + head->row : NULL;
         if (k_next != NULL) {
             update_slots(s, o + t * o_row, p, s, alpha, beta, h, head->q + t * head->row, k_next, m, d);
         } else {
@@ -147,25 +147,25 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, const He
 }
 
 // Sizes of a head that get code of their own: everything unrolled, no borders.
-static void forward_any(float *o, size_t o_row, float *kept, float *s, const Head *head, size_t position, size_t length)
+static void forward_any(float *o, size_t o_row, float *kept, float *s, const Head *head)
 {
     if (head->m == 64 && head->d == 64) {
-        forward_head(o, o_row, kept, s, head, position, length, 64, 64);
+        forward_head(o, o_row, kept, s, head, 64, 64);
     } else {
-        forward_head(o, o_row, kept, s, head, position, length, head->m, head->d);
+        forward_head(o, o_row, kept, s, head, head->m, head->d);
     }
 }
 
-static size_t group_count(const MixerShape *shape) { return (shape->length + GROUP - 1) / GROUP; }
 static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shape->d_head; }
 
 static size_t state_floats(const ModelConfig *config) { return (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head; }
 
-static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * group_count(shape) * head_floats(shape); }
+static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * kept_states(shape->length) * head_floats(shape); }
 
-// Backward scratch: every head's gradient of the state; and the states before the GROUP tokens of a group with each token's Write and h, for the heads that
-// are at work at once. There is room for all heads, but only as many such memories are touched as there are threads, so that they stay in the caches.
-static size_t group_floats(const MixerShape *shape) { return GROUP * (head_floats(shape) + 4 * shape->n_slot + shape->d_head); }
+// Backward scratch: every head's gradient of the start; and the gradient of the state and the states before the GROUP tokens of a group with each token's Write
+// and h, for the heads that are at work at once. There is room for all heads, but only as many such memories are touched as there are threads, so that they
+// stay in the caches.
+static size_t group_floats(const MixerShape *shape) { return head_floats(shape) + GROUP * (head_floats(shape) + 4 * shape->n_slot + shape->d_head); }
 
 static size_t scratch_floats(const MixerShape *shape, bool backward)
 {
@@ -178,20 +178,33 @@ static void state_init(float *state, const float *state0, const MixerShape *shap
     slots_normalise(state, shape->n_head * shape->n_slot, shape->d_head);
 }
 
+// The state of one head at the start of a sequence.
+static void start_head(float *s, const float *state0, size_t m, size_t d)
+{
+    memcpy(s, state0, m * d * sizeof(float));
+    slots_normalise(s, m, d);
+}
+
 static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape);
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), length = shape->length;
 #pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * shape->n_head * size > 65536)
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
         size_t b = task / shape->n_head, h = task % shape->n_head;
         Head head = head_of(in, shape, b, h);
-        float *s = states == NULL ? scratch + task * size : states + b * state_stride + h * size;
-        if (states == NULL) {
-            memcpy(s, in->state0 + h * size, size * sizeof(float));
-            slots_normalise(s, head.m, head.d);
+        float *out = o + b * length * width + h * head.d, *kept = saved == NULL ? NULL : saved + task * kept_states(length) * size;
+        if (states != NULL) {
+            forward_any(out, width, kept, states + b * state_stride + h * size, &head);
+            continue;
         }
-        forward_any(o + b * shape->length * width + h * head.d, width, saved == NULL ? NULL : saved + task * group_count(shape) * size, s, &head,
-                    shape->position, shape->length);
+        const uint8_t *starts = sequence_starts(shape->starts, b, length);
+        for (size_t first = 0, end; first < length; first = end) {
+            end = document_end(starts, first, length);
+            Head document = head_document(&head, first, end - first);
+            float *s = scratch + task * size;
+            start_head(s, in->state0 + h * size, head.m, head.d);
+            forward_any(out + first * width, width, kept == NULL ? NULL : kept + kept_before(first) * size, s, &document);
+        }
     }
 }
 
@@ -209,11 +222,10 @@ INLINE Write group_write(const BackwardMemory *memory, size_t l, size_t m)
     return (Write){w, w + m, w + 2 * m, w + 3 * m};
 }
 
-// The states before each of `count` tokens from `first` on, from the kept one; and their writes.
-INLINE void recompute_group(BackwardMemory *memory, const float *kept, const Head *head, size_t first, size_t count, size_t m, size_t d)
+// The states before each of `count` tokens from `first` on, from the first of them; and their writes.
+INLINE void recompute_group(BackwardMemory *memory, const Head *head, size_t first, size_t count, size_t m, size_t d)
 {
     float p[d];
-    memcpy(memory->states, kept, m * d * sizeof(float));
     for (size_t l = 0; l < count; l++) {
         size_t t = first + l;
         const float *k = head->k + t * head->row;
@@ -388,50 +400,76 @@ INLINE void backward_group(const HeadGradients *grad, BackwardMemory *memory, co
     }
 }
 
-INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const Head *head, const float *do_, size_t do_row,
-                          size_t length, size_t m, size_t d)
+INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const float *state0, const Head *head, const float *do_,
+                          size_t do_row, size_t m, size_t d)
 {
-    for (size_t group = (length + GROUP - 1) / GROUP; group-- > 0;) {
-        size_t first = group * GROUP, count = length - first < GROUP ? length - first : GROUP;
-        recompute_group(memory, kept + group * m * d, head, first, count, m, d);
+    for (size_t group = (head->length + GROUP - 1) / GROUP; group-- > 0;) {
+        size_t first = group * GROUP, count = head->length - first < GROUP ? head->length - first : GROUP;
+        if (group > 0) {
+            memcpy(memory->states, kept + (group - 1) * m * d, m * d * sizeof(float));
+        } else {
+            start_head(memory->states, state0, m, d);
+            slots_normalise(memory->states, m, d);   // as the forward does at the beginning of every group
+        }
+        recompute_group(memory, head, first, count, m, d);
         backward_group(grad, memory, head, do_, do_row, first, count, m, d);
     }
 }
 
-static void backward_any(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const Head *head, const float *do_, size_t do_row, size_t length)
+static void backward_any(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const float *state0, const Head *head, const float *do_,
+                         size_t do_row)
 {
     if (head->m == 64 && head->d == 64) {
-        backward_head(grad, memory, kept, head, do_, do_row, length, 64, 64);
+        backward_head(grad, memory, kept, state0, head, do_, do_row, 64, 64);
     } else {
-        backward_head(grad, memory, kept, head, do_, do_row, length, head->m, head->d);
+        backward_head(grad, memory, kept, state0, head, do_, do_row, head->m, head->d);
+    }
+}
+
+// Head h of sequence b, document by document from its end: sets the rows of grad, and dstart [m, d] to the sum of the gradients into the documents' starts.
+static void backward_sequence(float *dstart, const MixerGradients *grad, BackwardMemory *memory, const float *dstate, const float *kept, const float *do_,
+                              const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
+{
+    size_t size = head_floats(shape), width = shape->n_head * shape->d_head;
+    const uint8_t *starts = sequence_starts(shape->starts, b, shape->length);
+    Head head = head_of(in, shape, b, h);
+    HeadGradients to = head_gradients_of(grad, in, shape, b, h);
+    do_ += b * shape->length * width + h * head.d;
+    if (dstate == NULL) {
+        memset(memory->ds, 0, size * sizeof(float));
+    } else {
+        memcpy(memory->ds, dstate, size * sizeof(float));
+    }
+    memset(dstart, 0, size * sizeof(float));
+    for (size_t end = shape->length, first; end > 0; end = first) {
+        first = document_begin(starts, end);
+        Head document = head_document(&head, first, end - first);
+        HeadGradients rows = head_gradients_document(&to, &head, first);
+        backward_any(&rows, memory, kept + kept_before(first) * size, in->state0 + h * size, &document, do_ + first * width, width);
+        add_scaled(dstart, dstart, 1.0f, memory->ds, size);
+        memset(memory->ds, 0, size * sizeof(float));
     }
 }
 
 static void backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), tasks = shape->batch * shape->n_head, memories = 0;
+    size_t size = head_floats(shape), tasks = shape->batch * shape->n_head, memories = 0;
 #pragma omp parallel
     {
         float *own = NULL;
 #pragma omp for schedule(dynamic)
         for (size_t task = 0; task < tasks; task++) {
-            size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length;
-            Head head = head_of(in, shape, b, h);
+            size_t b = task / shape->n_head, h = task % shape->n_head;
             if (own == NULL) {   // a thread that has work takes the next memory: no more are taken than there are tasks
                 size_t number;
 #pragma omp atomic capture
                 number = memories++;
                 own = scratch + tasks * size + number * group_floats(shape);
             }
-            BackwardMemory memory = {own, scratch + task * size, own + GROUP * size, own + GROUP * (size + 4 * head.m)};
-            if (dstates == NULL) {
-                memset(memory.ds, 0, size * sizeof(float));
-            } else {
-                memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
-            }
-            HeadGradients to = head_gradients_of(grad, in, shape, b, h);
-            backward_any(&to, &memory, saved + task * group_count(shape) * size, &head, do_ + first * width + h * head.d, width, shape->length);
+            BackwardMemory memory = {own, own + GROUP * size, own + (GROUP + 1) * size, own + (GROUP + 1) * size + GROUP * 4 * shape->n_slot};
+            backward_sequence(scratch + task * size, grad, &memory, dstates == NULL ? NULL : dstates + b * state_stride + h * size,
+                              saved + task * kept_states(shape->length) * size, do_, in, shape, b, h);
         }
     }
 #pragma omp parallel for schedule(static)

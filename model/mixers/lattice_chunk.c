@@ -8,7 +8,7 @@
 // The start comes out of a normalisation, which lets nothing through along a slot: that part of dB is taken away where it arises. (The recurrence would take
 // it away as well, but it may be much larger than the rest, and would then cost the rest its digits.)
 //
-// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks. The backward runs these chunks again, keeping all that the recurrence
+// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks but the start. The backward runs these chunks again, keeping all that the recurrence
 // made, and walks back through them.
 #include "model/mixers/lattice_chunk.h"
 #include "model/mixers/products.h"
@@ -112,12 +112,9 @@ static void put_rows(float *to, size_t to_row, float sign, const float *from, si
     }
 }
 
-// Where a head's kept h and u of the tokens from `first` on begin: the rows of h of a chunk, then those of u.
-static size_t inputs_at(size_t m, size_t d, size_t length, size_t first) { return (length + KEPT - 1) / KEPT * m * d + first * (d + padded(m)); }
+size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d) { return d + padded(m); }
 
-size_t ISA_NAME(chunk_kept_floats)(size_t m, size_t d, size_t length) { return inputs_at(m, d, length, length); }
-
-// Puts h and u of the chunk's tokens into `inputs`, from v [count, d] at v_row.
+// Puts h and u of the chunk's tokens into `inputs`, the rows of h and then those of u, from v [count, d] at v_row.
 static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_row, LatticeObjective objective)
 {
     float *h = inputs, *u = inputs + k->count * k->d;
@@ -173,12 +170,12 @@ static void end_chunk(float *to, const Chunk *k)
     multiply(&(Result){to, k->d, k->start, k->d, own, 1.0f}, &(Term){written, 1, k->mp, k->h, k->d, k->count, PART_WHOLE}, 1, k->m, k->d);
 }
 
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *kept, float *s, float *scratch, const Head *head, size_t first, size_t count)
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, float *scratch, const Head *head, size_t first, size_t count)
 {
     Chunk k;
     size_t used = 0;
     lay_out_chunk(&k, aligned(scratch), &used, s, head->m, head->d, head->chunk, false);
-    run_chunk(&k, head, first, count, NULL, kept == NULL ? k.inputs : kept + inputs_at(k.m, k.d, head->length, first));
+    run_chunk(&k, head, first, count, NULL, inputs == NULL ? k.inputs : inputs + first * ISA_NAME(chunk_input_floats)(k.m, k.d));
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
     multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
     end_chunk(s, &k);
@@ -252,7 +249,8 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
     }
 }
 
-void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const Head *head, const float *do_, size_t do_row)
+void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const float *inputs, const float *state0,
+                              const Head *head, const float *do_, size_t do_row)
 {
     Chunk chunks[GROUP_MOST];
     ChunkGradient g;
@@ -264,12 +262,16 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
     lay_out_gradient(&g, base, &used, head->m, head->d, head->chunk);
     for (size_t last = n_chunks; last > 0;) {
         size_t begin = (last - 1) / group * group;
-        memcpy(chunks[0].start, kept + begin / group * size, size * sizeof(float));
+        memcpy(chunks[0].start, begin > 0 ? kept + (begin / group - 1) * size : state0, size * sizeof(float));
+        if (begin == 0) {
+            slots_normalise(chunks[0].start, head->m, head->d);
+        }
         for (size_t i = begin; i < last; i++) {
             size_t first = i * head->chunk, rest = head->length - first;
             Chunk *k = &chunks[i - begin];
             // The forward took a token alone as a token, and kept nothing of it.
-            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : kept + inputs_at(k->m, k->d, head->length, first), k->inputs);
+            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : inputs + first * ISA_NAME(chunk_input_floats)(k->m, k->d),
+                      k->inputs);
             if (i + 1 < last) {
                 end_chunk(k[1].start, k);
                 slots_normalise(k[1].start, head->m, head->d);

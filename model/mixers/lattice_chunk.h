@@ -29,23 +29,24 @@ static inline bool has_chunk_form(const Head *head)
     return head->chunk > 1 && head->chunk <= CHUNK_MOST && !form->no_projection && !form->no_normalisation && !(form->l1 > 0.0f);
 }
 
-// Chunks between two kept states of a training forward: as many as make at least KEPT tokens.
-#define KEPT 32
-static inline size_t kept_chunks(const Head *head) { return (KEPT + head->chunk - 1) / head->chunk; }
+// Chunks between two kept states of a training forward: as many as make at least KEPT_TOKENS tokens.
+static inline size_t kept_chunks(const Head *head) { return (KEPT_TOKENS + head->chunk - 1) / head->chunk; }
 
 // Scratch floats of one head, for any chunk that has_chunk_form allows.
 size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward);
 
-// What a training forward keeps of one head: the memory before every kept_chunks-th chunk [m, d], and then h and u of every token.
-size_t ISA_NAME(chunk_kept_floats)(size_t m, size_t d, size_t length);
+// What a training forward keeps of one token of a head beside memories: h and u.
+size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d);
 
 // Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, through the memory s [m, d]: o [count rows from o on, d] at o_row.
-// s is left as the last token reads it, and normalised if the chunk ends there. kept, or NULL: gets the tokens' h and u (not the memory).
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *kept, float *s, float *scratch, const Head *head, size_t first, size_t count);
+// s is left as the last token reads it, and normalised if the chunk ends there. inputs, or NULL: gets chunk_input_floats for each token, from the head's first.
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, float *scratch, const Head *head, size_t first, size_t count);
 
 // The whole head, chunk by chunk from its end: sets the rows of grad; ds [m, d], the gradient into the memory after the last token, becomes that into the
-// memory before the first. A last chunk of one token needs nothing kept but the memory.
-void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const Head *head, const float *do_, size_t do_row);
+// normalised memory before the first, which is the start. kept: the memories before every kept_chunks-th chunk [m, d] but the first. inputs as
+// chunk_forward left them; a last chunk of one token needs none.
+void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const float *inputs, const float *state0,
+                              const Head *head, const float *do_, size_t do_row);
 
 // ---- between lattice_chunk.c and lattice_recurrence.c ----
 

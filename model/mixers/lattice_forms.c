@@ -8,23 +8,38 @@
 //
 //     s~_i = mu s_i + a_i (h − u_i x_i)        s_i <- s~_i / n_i, or s~_i until the chunk's end        o = Σ q_i s_i
 //
-// Lengths are taken from the vectors themselves, so that no form loses digits. The forward keeps S and B every GROUP tokens; the backward recomputes a
+// Lengths are taken from the vectors themselves, so that no form loses digits. The forward keeps S and B every GROUP tokens (but the start); the backward recomputes a
 // group's memories and walks back, carrying the gradients into S and into B.
 #include "model/mixers/lattice_chunk.h"
 
-#define GROUP 32
+#define GROUP KEPT_TOKENS
 
 static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shape->d_head; }
-static size_t group_count(const MixerShape *shape) { return (shape->length + GROUP - 1) / GROUP; }
+
+// Floats of one head that either of the two ways may keep.
+static size_t head_kept_floats(const MixerShape *shape)
+{
+    size_t states = kept_states(shape->length) * head_floats(shape), inputs = shape->length * ISA_NAME(chunk_input_floats)(shape->n_slot, shape->d_head);
+    return 2 * states > states + inputs ? 2 * states : states + inputs;
+}
 
 // The memory, then the chunks' starts: [H][m, d] each.
 static size_t state_floats(const ModelConfig *config) { return 2 * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head; }
 
-// What a training forward keeps of one head, whichever way it goes; token by token: the memory and the chunk's start before each group.
-static size_t head_kept_floats(const MixerShape *shape)
+// What a training forward keeps of one head, or of one of its documents. Token by token: the memory and the chunk's start before each group; by chunks: the
+// memory before some of them, and what chunk_forward keeps of every token.
+typedef struct KeptAt {
+    size_t states, inputs;   // where they begin in what is saved
+} KeptAt;
+
+// Of the document that begins at row `first` of head `task`.
+static KeptAt kept_at(const MixerShape *shape, size_t task, size_t first, bool by_chunks)
 {
-    size_t tokens = group_count(shape) * 2 * head_floats(shape), chunks = ISA_NAME(chunk_kept_floats)(shape->n_slot, shape->d_head, shape->length);
-    return tokens > chunks ? tokens : chunks;
+    size_t own = task * head_kept_floats(shape), size = head_floats(shape);
+    return (KeptAt){
+        .states = own + kept_before(first) * (by_chunks ? size : 2 * size),
+        .inputs = own + kept_states(shape->length) * size + first * ISA_NAME(chunk_input_floats)(shape->n_slot, shape->d_head),
+    };
 }
 
 static size_t saved_floats(const MixerShape *shape) { return shape->batch * shape->n_head * head_kept_floats(shape); }
@@ -33,11 +48,11 @@ static size_t saved_floats(const MixerShape *shape) { return shape->batch * shap
 #define STARTS (GROUP / 2 + 1)
 static size_t backward_token_floats(const MixerShape *shape) { return (GROUP + STARTS) * head_floats(shape) + GROUP * (shape->d_head + 3 * shape->n_slot); }
 
-// Two memories (backward: their gradients), and what either way through the tokens needs.
+// Two memories (backward: their gradients, and the sum of those into starts), and what either way through the tokens needs.
 static size_t head_scratch_floats(const MixerShape *shape, bool backward)
 {
     size_t tokens = backward ? backward_token_floats(shape) : 0, chunks = ISA_NAME(chunk_scratch_floats)(shape->n_slot, shape->d_head, backward);
-    return 2 * head_floats(shape) + (tokens > chunks ? tokens : chunks);
+    return (backward ? 3 : 2) * head_floats(shape) + (tokens > chunks ? tokens : chunks);
 }
 
 static size_t scratch_floats(const MixerShape *shape, bool backward) { return shape->batch * shape->n_head * head_scratch_floats(shape, backward); }
@@ -115,7 +130,8 @@ INLINE void write_slots(float *to, Write *w, const float *s, const float *base, 
     }
 }
 
-INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *base, float *scratch, const Head *head, size_t m, size_t d)
+// kept and inputs, or NULL: what is kept of these tokens (KeptAt).
+INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, float *s, float *base, float *scratch, const Head *head, size_t m, size_t d)
 {
     float h[d], u[m], c[m], n[m];
     Write write = {h, u, c, n};
@@ -135,18 +151,19 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *b
         }
         if (begins && matrices) {
             size_t chunk = t / head->chunk, group = kept_chunks(head);
-            if (kept != NULL && chunk % group == 0) {
-                memcpy(kept + chunk / group * m * d, s, m * d * sizeof(float));
+            if (kept != NULL && chunk > 0 && chunk % group == 0) {
+                memcpy(kept + (chunk / group - 1) * m * d, s, m * d * sizeof(float));
             }
             if (count > 1) {
-                ISA_NAME(chunk_forward)(o + t * o_row, o_row, kept, s, scratch, head, t, count);
+                ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, s, scratch, head, t, count);
                 continue;
             }
         }
         const float *start = head->chunk > 1 ? base : s;
-        if (kept != NULL && !matrices && t % GROUP == 0) {
-            memcpy(kept + t / GROUP * 2 * m * d, s, m * d * sizeof(float));
-            memcpy(kept + (t / GROUP * 2 + 1) * m * d, start, m * d * sizeof(float));
+        if (kept != NULL && !matrices && t > 0 && t % GROUP == 0) {
+            float *states = kept + (t / GROUP - 1) * 2 * m * d;
+            memcpy(states, s, m * d * sizeof(float));
+            memcpy(states + m * d, start, m * d * sizeof(float));
         }
         plan_write(&write, start, head->k + t * head->row, head->v + t * head->row, head, m, d);
         write_slots(s, &write, s, start, head->g[t * head->gate_row], head_mu(head, t), head, m, d);
@@ -157,32 +174,45 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, float *b
     }
 }
 
+static void forward_any(float *o, size_t o_row, float *kept, float *inputs, float *s, float *base, float *scratch, const Head *head)
+{
+    if (head->m == 64 && head->d == 64) {
+        forward_head(o, o_row, kept, inputs, s, base, scratch, head, 64, 64);
+    } else if (head->d == 64) {
+        forward_head(o, o_row, kept, inputs, s, base, scratch, head, head->m, 64);
+    } else {
+        forward_head(o, o_row, kept, inputs, s, base, scratch, head, head->m, head->d);
+    }
+}
+
 static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own_floats = head_scratch_floats(shape, false);
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own_floats = head_scratch_floats(shape, false), length = shape->length;
 #pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * shape->n_head * size > 65536)
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
         size_t b = task / shape->n_head, h = task % shape->n_head;
         Head head = head_of(in, shape, b, h);
-        float *own = scratch + task * own_floats, *s = states != NULL ? states + b * state_stride + h * size : own;
-        float *base = s + (states != NULL ? shape->n_head * size : size), *kept = saved == NULL ? NULL : saved + task * head_kept_floats(shape);
-        if (states == NULL) {
-            memcpy(s, in->state0 + h * size, size * sizeof(float));
+        float *own = scratch + task * own_floats, *out = o + b * length * width + h * head.d;
+        if (states != NULL) {
+            float *s = states + b * state_stride + h * size;
+            forward_any(out, width, NULL, NULL, s, s + shape->n_head * size, own + 2 * size, &head);
+            continue;
         }
-        own += 2 * size;
-        float *out = o + b * shape->length * width + h * head.d;
-        if (head.m == 64 && head.d == 64) {
-            forward_head(out, width, kept, s, base, own, &head, 64, 64);
-        } else if (head.d == 64) {
-            forward_head(out, width, kept, s, base, own, &head, head.m, 64);
-        } else {
-            forward_head(out, width, kept, s, base, own, &head, head.m, head.d);
+        const uint8_t *starts = sequence_starts(shape->starts, b, length);
+        for (size_t first = 0, end; first < length; first = end) {
+            end = document_end(starts, first, length);
+            Head document = head_document(&head, first, end - first);
+            KeptAt at = kept_at(shape, task, first, has_chunk_form(&head));
+            float *kept = saved == NULL ? NULL : saved + at.states, *inputs = saved == NULL ? NULL : saved + at.inputs;
+            memcpy(own, in->state0 + h * size, size * sizeof(float));
+            forward_any(out + first * width, width, kept, inputs, own, own + size, own + 2 * size, &document);
         }
     }
 }
 
 // One head's memory during the backward.
 typedef struct BackwardMemory {
+    float *dstart;        // [m, d] sum of the gradients into the starts of documents
     float *ds, *dbase;    // [m, d] gradients into the memory after the token at hand, and into the chunk's start
     float *after;         // [GROUP][m, d] what each token of the group reads
     float *starts;        // [STARTS][m, d] of the chunks that begin in the group
@@ -193,15 +223,16 @@ typedef struct BackwardMemory {
 static void memory_of(BackwardMemory *memory, float *own, const MixerShape *shape)
 {
     size_t size = head_floats(shape), m = shape->n_slot;
-    memory->ds = own;
-    memory->dbase = own + size;
+    memory->dstart = own;
+    memory->ds = own + size;
+    memory->dbase = memory->ds + size;
     memory->after = memory->dbase + size;
     memory->starts = memory->after + GROUP * size;
     memory->hs = memory->starts + STARTS * size;
     memory->us = memory->hs + GROUP * shape->d_head;
     memory->cs = memory->us + GROUP * m;
     memory->ns = memory->cs + GROUP * m;
-    memset(memory->ds, 0, 2 * size * sizeof(float));
+    memset(memory->dstart, 0, 3 * size * sizeof(float));
 }
 
 static Write group_write(const BackwardMemory *memory, size_t l, size_t m, size_t d)
@@ -209,15 +240,17 @@ static Write group_write(const BackwardMemory *memory, size_t l, size_t m, size_
     return (Write){memory->hs + l * d, memory->us + l * m, memory->cs + l * m, memory->ns + l * m};
 }
 
-INLINE void recompute_group(BackwardMemory *memory, const float *kept, const Head *head, size_t first, size_t count, size_t m, size_t d)
+// From the memory s that the group meets, and the start `base` of the chunk that it begins within; s may be memory->starts where a chunk begins with it.
+INLINE void recompute_group(BackwardMemory *memory, const float *s, const float *base, const Head *head, size_t first, size_t count, size_t m, size_t d)
 {
-    const float *s = kept, *base = kept + m * d;
     float *start = memory->starts;
     for (size_t l = 0; l < count; l++) {
         size_t t = first + l;
         float *after = memory->after + l * m * d;
         if (head->chunk > 1 && t % head->chunk == 0) {
-            memcpy(start, s, m * d * sizeof(float));
+            if (s != start) {
+                memcpy(start, s, m * d * sizeof(float));
+            }
             if (normalises_chunks(head) && l > 0) {   // the kept one is already
                 slots_normalise(start, m, d);
             }
@@ -385,12 +418,21 @@ INLINE void backward_token(const HeadGradients *grad, BackwardMemory *memory, co
     }
 }
 
-INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const Head *head, const float *do_, size_t do_row, size_t m,
-                          size_t d)
+INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const float *state0, const Head *head, const float *do_,
+                          size_t do_row, size_t m, size_t d)
 {
     for (size_t group = (head->length + GROUP - 1) / GROUP; group-- > 0;) {
         size_t first = group * GROUP, count = head->length - first < GROUP ? head->length - first : GROUP;
-        recompute_group(memory, kept + group * 2 * m * d, head, first, count, m, d);
+        if (group > 0) {
+            const float *s = kept + (group - 1) * 2 * m * d;
+            recompute_group(memory, s, s + m * d, head, first, count, m, d);
+        } else {
+            memcpy(memory->starts, state0, m * d * sizeof(float));
+            if (!head->form.no_normalisation) {
+                slots_normalise(memory->starts, m, d);
+            }
+            recompute_group(memory, memory->starts, memory->starts, head, first, count, m, d);
+        }
         for (size_t l = count; l-- > 0;) {
             size_t t = first + l;
             if (normalises_chunks(head) && ((t + 1) % head->chunk == 0 || t + 1 == head->length)) {
@@ -405,34 +447,57 @@ INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, con
     }
 }
 
+static void backward_any(const HeadGradients *grad, BackwardMemory *memory, const float *kept, const float *inputs, const float *state0, const Head *head,
+                         const float *do_, size_t do_row)
+{
+    if (has_chunk_form(head)) {
+        ISA_NAME(chunk_backward)(grad, memory->ds, memory->after, kept, inputs, state0, head, do_, do_row);
+    } else if (head->m == 64 && head->d == 64) {
+        backward_head(grad, memory, kept, state0, head, do_, do_row, 64, 64);
+    } else if (head->d == 64) {
+        backward_head(grad, memory, kept, state0, head, do_, do_row, head->m, 64);
+    } else {
+        backward_head(grad, memory, kept, state0, head, do_, do_row, head->m, head->d);
+    }
+}
+
+// Head `task`, document by document from its end: sets the rows of grad, and memory->dstart to the gradient into state0.
+static void backward_sequence(const MixerGradients *grad, BackwardMemory *memory, const float *saved, const float *do_, const MixerTensors *in,
+                              const MixerShape *shape, size_t task)
+{
+    size_t b = task / shape->n_head, h = task % shape->n_head, width = shape->n_head * shape->d_head, size = head_floats(shape);
+    const uint8_t *starts = sequence_starts(shape->starts, b, shape->length);
+    const float *state0 = in->state0 + h * size;
+    Head head = head_of(in, shape, b, h);
+    HeadGradients to = head_gradients_of(grad, in, shape, b, h);
+    do_ += b * shape->length * width + h * head.d;
+    for (size_t end = shape->length, first; end > 0; end = first) {
+        first = document_begin(starts, end);
+        Head document = head_document(&head, first, end - first);
+        HeadGradients rows = head_gradients_document(&to, &head, first);
+        KeptAt at = kept_at(shape, task, first, has_chunk_form(&head));
+        backward_any(&rows, memory, saved + at.states, saved + at.inputs, state0, &document, do_ + first * width, width);
+        add_scaled(memory->dstart, memory->dstart, 1.0f, memory->ds, size);
+        memset(memory->ds, 0, size * sizeof(float));
+    }
+    if (!head.form.no_normalisation) {
+        slots_normalise_backward(memory->dstart, state0, head.m, head.d);
+    }
+}
+
 // dstates go into the memory as a sequence leaves it: where slots are normalised once a chunk, a last chunk that is shorter ends with the sequence.
 static void backward(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), own = head_scratch_floats(shape, true), m = shape->n_slot, d = shape->d_head;
+    size_t size = head_floats(shape), own = head_scratch_floats(shape, true);
 #pragma omp parallel for schedule(dynamic)
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
-        size_t b = task / shape->n_head, h = task % shape->n_head, first = b * shape->length;
-        Head head = head_of(in, shape, b, h);
         BackwardMemory memory;
         memory_of(&memory, scratch + task * own, shape);
         if (dstates != NULL) {
-            memcpy(memory.ds, dstates + b * state_stride + h * size, size * sizeof(float));
+            memcpy(memory.ds, dstates + task / shape->n_head * state_stride + task % shape->n_head * size, size * sizeof(float));
         }
-        HeadGradients to = head_gradients_of(grad, in, shape, b, h);
-        const float *kept = saved + task * head_kept_floats(shape), *d_out = do_ + first * width + h * d;
-        if (has_chunk_form(&head)) {
-            ISA_NAME(chunk_backward)(&to, memory.ds, memory.after, kept, &head, d_out, width);
-        } else if (m == 64 && d == 64) {
-            backward_head(&to, &memory, kept, &head, d_out, width, 64, 64);
-        } else if (d == 64) {
-            backward_head(&to, &memory, kept, &head, d_out, width, m, 64);
-        } else {
-            backward_head(&to, &memory, kept, &head, d_out, width, m, d);
-        }
-        if (!head.form.no_normalisation) {
-            slots_normalise_backward(memory.ds, in->state0 + h * size, m, d);
-        }
+        backward_sequence(grad, &memory, saved, do_, in, shape, task);
     }
     for (size_t task = 0; task < shape->batch * shape->n_head; task++) {
         float *to = grad->state0 + task % shape->n_head * size;

@@ -2,6 +2,7 @@
 #ifndef MODEL_MIXERS_LATTICE_HEAD_H
 #define MODEL_MIXERS_LATTICE_HEAD_H
 
+#include "model/mixers/documents.h"
 #include "model/mixers/mixer.h"
 
 // One head of one sequence.
@@ -12,6 +13,20 @@ typedef struct Head {
     size_t m, d;
     LatticeForm form;
 } Head;
+
+// The document of a head that begins at row `first`, as a sequence of its own.
+static inline Head head_document(const Head *whole, size_t first, size_t length)
+{
+    Head head = *whole;
+    head.q += first * head.row;
+    head.k += first * head.row;
+    head.v += first * head.row;
+    head.g += first * head.gate_row;
+    head.mu = head.mu == NULL ? NULL : head.mu + first * head.gate_row;
+    head.position = 0;
+    head.length = length;
+    return head;
+}
 
 // Where one head's gradients go, first token's row; strides as the head's. mu may be NULL.
 typedef struct HeadGradients {
@@ -47,6 +62,17 @@ static inline HeadGradients head_gradients_of(const MixerGradients *grad, const 
         .v = grad->v + row + h * shape->d_head,
         .g = grad->g + gate,
         .mu = grad->mu == NULL ? NULL : grad->mu + gate,
+    };
+}
+
+static inline HeadGradients head_gradients_document(const HeadGradients *whole, const Head *head, size_t first)
+{
+    return (HeadGradients){
+        .q = whole->q + first * head->row,
+        .k = whole->k + first * head->row,
+        .v = whole->v + first * head->row,
+        .g = whole->g + first * head->gate_row,
+        .mu = whole->mu == NULL ? NULL : whole->mu + first * head->gate_row,
     };
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "model/config.h"
@@ -12,6 +13,7 @@ typedef struct MixerShape {
     size_t batch, length;            // B, T
     size_t n_head, n_slot, d_head;   // H, m, d
     size_t position;                 // tokens seen before the first row
+    const uint8_t *starts;           // [B·T] where documents begin (documents.h): each runs as a sequence of its own. NULL: sequences are whole. Only without states.
 } MixerShape;
 
 typedef enum LatticeObjective {
@@ -71,17 +73,18 @@ typedef struct Mixer {
     const char *name;
     // Floats of one sequence's state.
     size_t (*state_floats)(const ModelConfig *config);
-    // Floats that a forward for training keeps for its backward, over the whole batch.
+    // Floats that a forward for training keeps for its backward, over the whole batch and however it is cut into documents.
     size_t (*saved_floats)(const MixerShape *shape);
     // Floats of scratch memory that one call of forward (backward false) or backward needs; shared by the layers, nothing in it is kept.
     size_t (*scratch_floats)(const MixerShape *shape, bool backward);
     // Sets a state to the start of a sequence.
     void (*state_init)(float *state, const float *state0, const MixerShape *shape);
     // o [B·T, H, d]. Either states [B], each state_stride floats apart, are read and updated (saved NULL; with length 1 this is the step of decoding),
-    // or states is NULL, every sequence starts anew, and saved receives what backward needs.
+    // or states is NULL, every sequence (every document of it) starts anew, and saved receives what backward needs.
     void (*forward)(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape);
     // From do_ [B·T, H, d], of a forward with states NULL and the same saved.
-    // dstates [B], each state_stride floats apart: gradient into the states after the last token; NULL: zero (training on whole sequences).
+    // dstates [B], each state_stride floats apart: gradient into the states after the last token; NULL: zero (training on whole sequences). None into the
+    // states after the other documents' last tokens. State0 gets the gradients of all documents' starts.
     void (*backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                      const MixerTensors *in, const MixerShape *shape);
     MixerNeeds needs;

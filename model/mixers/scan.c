@@ -3,17 +3,17 @@
 
 static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shape->d_head; }
 
-// Memories of a head: the state, and the chunk's start where the rule reads that.
+// Memories of a head that go from token to token: the state, and the chunk's start where the rule reads that.
 static size_t memories(const ScanRule *rule) { return rule->chunked ? 2 : 1; }
 
 static size_t backward_head_floats(const MixerShape *shape)
 {
-    return (SCAN_GROUP + 2) * head_floats(shape) + SCAN_GROUP * (2 * shape->d_head + 1) + 2 * shape->d_head;
+    return (SCAN_GROUP + 3) * head_floats(shape) + SCAN_GROUP * (2 * shape->d_head + 1) + 2 * shape->d_head;
 }
 
 size_t ISA_NAME(scan_saved_floats)(const MixerShape *shape, const ScanRule *rule)
 {
-    return shape->batch * shape->n_head * ((shape->length + SCAN_GROUP - 1) / SCAN_GROUP) * memories(rule) * head_floats(shape);
+    return shape->batch * shape->n_head * kept_states(shape->length) * memories(rule) * head_floats(shape);
 }
 
 size_t ISA_NAME(scan_scratch_floats)(const MixerShape *shape, bool backward, const ScanRule *rule)
@@ -64,42 +64,61 @@ static ScanHead head_of(const MixerTensors *in, const MixerShape *shape, size_t 
     };
 }
 
+// The document of a head that begins at row `first`, as a sequence of its own.
+static ScanHead head_document(const ScanHead *whole, size_t first, size_t length)
+{
+    ScanHead head = *whole;
+    head.q += first * head.row;
+    head.k += first * head.row;
+    head.v += first * head.row;
+    head.g = at(head.g, first * head.gate_row);
+    head.mu = at(head.mu, first * head.gate_row);
+    head.alpha = at(head.alpha, first * head.alpha_row);
+    head.position = 0;
+    head.length = length;
+    return head;
+}
+
 void ISA_NAME(scan_forward)(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape,
                             const ScanRule *rule, ScanForwardHead forward_head)
 {
-    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), groups = (shape->length + SCAN_GROUP - 1) / SCAN_GROUP;
+    size_t width = shape->n_head * shape->d_head, size = head_floats(shape), length = shape->length, kept = memories(rule) * size;
+    MixerShape one = {.n_head = 1, .n_slot = shape->n_slot, .d_head = shape->d_head};
 #pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * shape->n_head * size > 65536)
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {
         size_t b = index / shape->n_head, h = index % shape->n_head;
         ScanHead head = head_of(in, shape, b, h);
-        ScanTask task = {.o = o + b * shape->length * width + h * shape->d_head, .o_row = width};
+        float *out = o + b * length * width + h * shape->d_head;
         if (states != NULL) {
-            task.s = states + b * state_stride + h * size;
-            task.base = rule->chunked ? task.s + shape->n_head * size : NULL;
-        } else {
-            task.s = scratch + index * memories(rule) * size;
-            task.base = rule->chunked ? task.s + size : NULL;
-            MixerShape one = {.n_head = 1, .n_slot = shape->n_slot, .d_head = shape->d_head};
-            ISA_NAME(scan_state_init)(task.s, at(in->state0, h * size), &one, rule);
+            float *s = states + b * state_stride + h * size;
+            forward_head(&(ScanTask){.o = out, .o_row = width, .s = s, .base = rule->chunked ? s + shape->n_head * size : NULL}, &head);
+            continue;
         }
-        if (saved != NULL) {
-            task.kept = saved + index * groups * memories(rule) * size;
+        const uint8_t *starts = sequence_starts(shape->starts, b, length);
+        float *own = saved == NULL ? NULL : saved + index * kept_states(length) * kept, *s = scratch + index * memories(rule) * size;
+        for (size_t first = 0, end; first < length; first = end) {
+            end = document_end(starts, first, length);
+            ScanHead document = head_document(&head, first, end - first);
+            ScanTask task = {.o = out + first * width, .o_row = width, .s = s, .base = rule->chunked ? s + size : NULL};
+            task.kept = own == NULL ? NULL : own + kept_before(first) * kept;
+            ISA_NAME(scan_state_init)(s, at(in->state0, h * size), &one, rule);
+            forward_head(&task, &document);
         }
-        forward_head(&task, &head);
     }
 }
 
-// The task's memory out of one head's scratch: ds first, then the norm's two sums, so that both are found again afterwards.
+// The task's memory out of one head's scratch: the sum of the gradients into starts first, then the norm's two sums, so that they are found again afterwards.
 static ScanBackwardTask task_of(float *own, const MixerShape *shape)
 {
     size_t size = head_floats(shape), d = shape->d_head;
-    ScanBackwardTask task = {.ds = own, .ln_weight = own + size, .ln_bias = own + size + d};
-    task.dbase = task.ln_bias + d;
+    ScanBackwardTask task = {.ln_weight = own + size, .ln_bias = own + size + d};
+    task.ds = task.ln_bias + d;
+    task.dbase = task.ds + size;
     task.states = task.dbase + size;
     task.hs = task.states + SCAN_GROUP * size;
     task.ps = task.hs + SCAN_GROUP * d;
     task.cs = task.ps + SCAN_GROUP * d;
-    memset(task.ds, 0, (2 * size + 2 * d) * sizeof(float));
+    memset(own, 0, (3 * size + 2 * d) * sizeof(float));
     return task;
 }
 
@@ -110,29 +129,54 @@ static void add(float *out, const float *x, size_t n)
     }
 }
 
+// The part of a whole sequence's task that belongs to the document from row `first` on.
+static ScanBackwardTask task_document(const ScanBackwardTask *whole, const ScanHead *head, size_t first, size_t kept)
+{
+    ScanBackwardTask task = *whole;
+    task.kept = at(task.kept, kept_before(first) * kept);
+    task.do_ += first * task.do_row;
+    task.q += first * head->row;
+    task.k += first * head->row;
+    task.v += first * head->row;
+    task.g = at_gradient(task.g, first * head->gate_row);
+    task.mu = at_gradient(task.mu, first * head->gate_row);
+    task.alpha = at_gradient(task.alpha, first * head->alpha_row);
+    return task;
+}
+
 void ISA_NAME(scan_backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                              const MixerTensors *in, const MixerShape *shape, const ScanRule *rule, ScanBackwardHead backward_head)
 {
     size_t m = shape->n_slot, d = shape->d_head, width = shape->n_head * d, size = head_floats(shape), memory = backward_head_floats(shape);
-    size_t groups = (shape->length + SCAN_GROUP - 1) / SCAN_GROUP;
+    size_t length = shape->length, kept = memories(rule) * size;
 #pragma omp parallel for schedule(dynamic)
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {
-        size_t b = index / shape->n_head, h = index % shape->n_head, first = b * shape->length, gate = first * shape->n_head + h;
+        size_t b = index / shape->n_head, h = index % shape->n_head, row = b * length, gate = row * shape->n_head + h;
+        float *own = scratch + index * memory;
         ScanHead head = head_of(in, shape, b, h);
-        ScanBackwardTask task = task_of(scratch + index * memory, shape);
+        ScanBackwardTask task = task_of(own, shape);
         if (dstates != NULL) {
             memcpy(task.ds, dstates + b * state_stride + h * size, size * sizeof(float));
         }
-        task.kept = saved + index * groups * memories(rule) * size;
-        task.do_ = do_ + first * width + h * d;
+        task.kept = at(saved, index * kept_states(length) * kept);
+        task.start = at(in->state0, h * size);
+        task.do_ = do_ + row * width + h * d;
         task.do_row = width;
-        task.q = grad->q + first * in->qkv_stride + h * m;
-        task.k = grad->k + first * in->qkv_stride + h * m;
-        task.v = grad->v + first * in->qkv_stride + h * d;
+        task.q = grad->q + row * in->qkv_stride + h * m;
+        task.k = grad->k + row * in->qkv_stride + h * m;
+        task.v = grad->v + row * in->qkv_stride + h * d;
         task.g = at_gradient(grad->g, gate);
         task.mu = at_gradient(grad->mu, gate);
-        task.alpha = at_gradient(grad->alpha, first * in->alpha_stride + h * m);
-        backward_head(&task, &head);
+        task.alpha = at_gradient(grad->alpha, row * in->alpha_stride + h * m);
+        const uint8_t *starts = sequence_starts(shape->starts, b, length);
+        for (size_t end = length, first; end > 0; end = first) {
+            first = document_begin(starts, end);
+            ScanBackwardTask part = task_document(&task, &head, first, kept);
+            ScanHead document = head_document(&head, first, end - first);
+            backward_head(&part, &document);
+            add(own, task.ds, size);
+            memset(task.ds, 0, size * sizeof(float));
+        }
     }
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {
         size_t h = index % shape->n_head;

@@ -3,17 +3,19 @@
 //     s_i <- decay_i s_i + c k_i h        o = Σ q_i s_i
 //
 // for every slot i, with decay 1, mu or alpha_i. A rule says what h [d] and c are; they may read p = Σ k_i s_i of the memory before the token, or of the
-// memory at the start of the token's chunk. The forward keeps the memory every SCAN_GROUP tokens; the backward recomputes a group's from it and walks back.
+// memory at the start of the token's chunk. The forward keeps the memory every SCAN_GROUP tokens (but the start); the backward recomputes a group's from it
+// and walks back.
 //
 // A mixer's file states its rule and ends with SCAN_MIXER, which instantiates the passes below for it (so that the rule is constant in them) and makes the
 // mixer's row; scan.c shares sequences and heads out to threads.
 #ifndef MODEL_MIXERS_SCAN_H
 #define MODEL_MIXERS_SCAN_H
 
+#include "model/mixers/documents.h"
 #include "model/mixers/mixer.h"
 #include "model/mixers/slots.h"
 
-#define SCAN_GROUP 32
+#define SCAN_GROUP KEPT_TOKENS
 
 typedef enum ScanDecay {
     SCAN_KEEP,    // 1
@@ -62,12 +64,13 @@ typedef struct ScanHead {
 typedef struct ScanTask {
     float *o;             // first token's row
     size_t o_row;
-    float *kept;          // [groups][1 or 2][m, d] memory (and chunk's start) before each group, or NULL
+    float *kept;          // [groups − 1][1 or 2][m, d] memory (and chunk's start) before each group but the first, or NULL
     float *s, *base;      // [m, d] memory, and the chunk's start where the rule is chunked
 } ScanTask;
 
 typedef struct ScanBackwardTask {
     const float *kept, *do_;
+    const float *start;   // [m, d] memory before the first token; NULL: zeros
     size_t do_row;
     float *ds, *dbase;    // [m, d] gradients into the memory after the token at hand (at the end given), and into the chunk's start (zero at the end)
     float *states;        // [SCAN_GROUP][m, d] before each token of the group
@@ -173,8 +176,8 @@ INLINE void scan_forward_sized(const ScanTask *task, const ScanHead *head, const
         if (lags && (head->position + t) % head->chunk == 0) {
             memcpy(task->base, s, m * d * sizeof(float));
         }
-        if (task->kept != NULL && t % SCAN_GROUP == 0) {
-            float *kept = task->kept + t / SCAN_GROUP * (rule->chunked ? 2 : 1) * m * d;
+        if (task->kept != NULL && t > 0 && t % SCAN_GROUP == 0) {
+            float *kept = task->kept + (t / SCAN_GROUP - 1) * (rule->chunked ? 2 : 1) * m * d;
             memcpy(kept, s, m * d * sizeof(float));
             if (lags) {
                 memcpy(kept + m * d, task->base, m * d * sizeof(float));
@@ -197,15 +200,13 @@ INLINE void scan_forward_sized(const ScanTask *task, const ScanHead *head, const
     }
 }
 
-// The memory before each of `count` tokens from `first` on, from the kept one, with what each token writes. With a chunked rule that lags, the kept
-// chunk's start serves tokens whose chunk began before the group.
-INLINE void scan_recompute(const ScanBackwardTask *task, const float *kept, const ScanHead *head, const ScanRule *rule, size_t first, size_t count, size_t m,
+// The memory before each of `count` tokens from `first` on, from that before the first, with what each token writes. With a chunked rule that lags, `base`
+// is the start of a chunk that began before the group.
+INLINE void scan_recompute(const ScanBackwardTask *task, const float *base, const ScanHead *head, const ScanRule *rule, size_t first, size_t count, size_t m,
                            size_t d)
 {
     float w[m];
     bool lags = scan_lags(head, rule);
-    const float *base = kept + m * d;
-    memcpy(task->states, kept, m * d * sizeof(float));
     for (size_t l = 0; l < count; l++) {
         ScanToken token = scan_token(head, first + l);
         float *s = task->states + l * m * d, *p = task->ps + l * d;
@@ -350,14 +351,14 @@ INLINE void scan_backward_token(const ScanBackwardTask *task, const ScanHead *he
     }
 }
 
-// The memory that token `first` + l of a group read.
-INLINE const float *scan_base(const ScanBackwardTask *task, const float *kept, const ScanHead *head, bool lags, size_t first, size_t l, size_t m, size_t d)
+// The memory that token `first` + l of a group read; `base` as above.
+INLINE const float *scan_base(const ScanBackwardTask *task, const float *base, const ScanHead *head, bool lags, size_t first, size_t l, size_t m, size_t d)
 {
     if (!lags) {
         return task->states + l * m * d;
     }
     size_t start = (first + l) / head->chunk * head->chunk;
-    return start >= first ? task->states + (start - first) * m * d : kept + m * d;
+    return start >= first ? task->states + (start - first) * m * d : base;
 }
 
 INLINE void scan_backward_sized(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule, size_t m, size_t d)
@@ -365,11 +366,20 @@ INLINE void scan_backward_sized(const ScanBackwardTask *task, const ScanHead *he
     bool lags = scan_lags(head, rule);
     for (size_t group = (head->length + SCAN_GROUP - 1) / SCAN_GROUP; group-- > 0;) {
         size_t first = group * SCAN_GROUP, count = head->length - first < SCAN_GROUP ? head->length - first : SCAN_GROUP;
-        const float *kept = task->kept + group * (rule->chunked ? 2 : 1) * m * d;
-        scan_recompute(task, kept, head, rule, first, count, m, d);
+        const float *base = task->states;   // the first group's chunks begin within it
+        if (group > 0) {
+            const float *kept = task->kept + (group - 1) * (rule->chunked ? 2 : 1) * m * d;
+            memcpy(task->states, kept, m * d * sizeof(float));
+            base = rule->chunked ? kept + m * d : base;
+        } else if (task->start != NULL) {
+            memcpy(task->states, task->start, m * d * sizeof(float));
+        } else {
+            memset(task->states, 0, m * d * sizeof(float));
+        }
+        scan_recompute(task, base, head, rule, first, count, m, d);
         for (size_t l = count; l-- > 0;) {
             const float *s = task->states + l * m * d;
-            scan_backward_token(task, head, rule, first + l, s, scan_base(task, kept, head, lags, first, l, m, d), l, m, d);
+            scan_backward_token(task, head, rule, first + l, s, scan_base(task, base, head, lags, first, l, m, d), l, m, d);
             if (lags && (first + l) % head->chunk == 0) {
                 add_scaled(task->ds, task->ds, 1.0f, task->dbase, m * d);
                 memset(task->dbase, 0, m * d * sizeof(float));
