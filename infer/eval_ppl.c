@@ -21,6 +21,8 @@
 static const char STRIDE_TEXT[] = "the context: consecutive windows, each from the model's start state; the last, shorter window counts";
 static const char START_TEXT[] =
     "<|endoftext|> before each document; a document's closing <|endoftext|> is a target where another document follows";
+static const char RESET_START_TEXT[] =
+    "<|endoftext|> before each document, where the model starts anew; a document's closing <|endoftext|> is a target where another document follows";
 static const char BARE_START_TEXT[] = "the shards' first token: without a tokenizer nothing is put before it";
 static const char POSITION_TEXT[] = "each document read once with carried state; <|endoftext|> is read at position 0 and is no target";
 
@@ -28,7 +30,7 @@ typedef struct Options {
     const char *contexts, *tokenizer, *dtype, *json, *csv, *plot;
     WeightType weights;   // what `dtype` names
     int64_t max_tokens, threads;
-    bool by_position;
+    bool by_position, reset_at_document;
 } Options;
 
 typedef struct Report {
@@ -40,7 +42,7 @@ typedef struct Report {
     size_t n_scores;
     Score positions[SCORE_MAX_BUCKETS];
     size_t n_positions;
-    bool by_position;
+    bool by_position, reset_at_document;
     bool has_tokenizer;   // else documents and bytes are unknown
 } Report;
 
@@ -133,7 +135,8 @@ static int score_all(Report *report, const Runtime *runtime, Error *error)
         watch.what = what;
         watch.start = seconds_now();
         result =
-            score_context(&report->scores[i], &runtime->model, runtime->tokenizer, &report->stream, run[i], show_progress, &watch, error);
+            score_context(&report->scores[i], &runtime->model, runtime->tokenizer, &report->stream, run[i], report->reset_at_document, show_progress,
+                          &watch, error);
         report->n_scores = i + 1;
     }
     if (result == 0 && report->by_position) {
@@ -160,7 +163,10 @@ static void print_text(const Report *report)
     putchar('\n');
 }
 
-static const char *start_text(const Report *report) { return report->has_tokenizer ? START_TEXT : BARE_START_TEXT; }
+static const char *start_text(const Report *report)
+{
+    return !report->has_tokenizer ? BARE_START_TEXT : report->reset_at_document ? RESET_START_TEXT : START_TEXT;
+}
 
 static void print_report(const Report *report)
 {
@@ -318,8 +324,9 @@ static int score_files(Report *report, const Runtime *runtime, const Options *op
 {
     report->checkpoint = runtime->folder;
     report->has_tokenizer = runtime->tokenizer != NULL;
-    if (report->by_position && !report->has_tokenizer) {
-        return error_set(error, "--by-position needs to know where documents begin, and the checkpoint has no tokenizer: give --tokenizer FILE");
+    if ((report->by_position || report->reset_at_document) && !report->has_tokenizer) {
+        return error_set(error, "--%s needs to know where documents begin, and the checkpoint has no tokenizer: give --tokenizer FILE",
+                         report->by_position ? "by-position" : "reset-at-document");
     }
     int result = stream_read(&report->stream, files, runtime->tokenizer, (size_t)runtime->model.config.vocab_size,
                              (uint64_t)options->max_tokens, error);
@@ -363,6 +370,8 @@ int main(int argc, char **argv)
          .help = "score only the first N tokens of the text; 0 all", .min = 0, .max = 1e15},
         {.name = "by-position", .kind = ARG_SWITCH, .target = &options.by_position,
          .help = "read each document once and score by position in it, too"},
+        {.name = "reset-at-document", .kind = ARG_SWITCH, .target = &options.reset_at_document,
+         .help = "the model forgets at each <|endoftext|> inside a window, before reading it, as in training with this flag"},
         {.name = "json", .kind = ARG_STRING, .target = &options.json, .value = "FILE", .help = "write all figures as JSON"},
         {.name = "csv", .kind = ARG_STRING, .target = &options.csv, .value = "FILE", .help = "write the table as CSV"},
         {.name = "plot", .kind = ARG_STRING, .target = &options.plot, .value = "FILE.png",
@@ -394,5 +403,6 @@ int main(int argc, char **argv)
         args_usage_error(&program, "--dtype %s", error.text);
     }
     report.by_position = options.by_position;
+    report.reset_at_document = options.reset_at_document;
     return evaluate(&report, &options, argv + 1, n_positional, &error) == 0 ? 0 : args_fail(&error);
 }

@@ -336,19 +336,34 @@ static int run_segments(Run *run, Segment *segments, size_t count, Error *error)
     return result;
 }
 
-int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context,
+// Consecutive windows, cut where a token is `border` (−1: nowhere). Returns how many segments that makes, at most one for each window and border.
+static size_t find_windows(Segment *segments, const TokenStream *stream, size_t context, int32_t border)
+{
+    size_t targets = stream->count - 1, count = 0;
+    for (size_t begin = 0, stop = 0, end; begin < targets; begin = end) {
+        if (begin == stop) {
+            stop = targets - begin < context ? targets : begin + context;
+        }
+        end = border < 0 ? stop : begin + 1;
+        while (end < stop && stream->ids[end] != border) {
+            end++;
+        }
+        segments[count++] = (Segment){begin, end - begin};
+    }
+    return count;
+}
+
+int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context, bool reset_at_document,
                   ScoreProgress progress, void *progress_context, Error *error)
 {
-    size_t targets = stream->count - 1, count = targets / context + (targets % context != 0);
-    Segment *segments = malloc(count * sizeof *segments);   // fits: there are no more than tokens
+    size_t targets = stream->count - 1, windows = targets / context + (targets % context != 0);
+    size_t most = windows + (reset_at_document ? (size_t)stream->documents : 0);   // no more than twice the tokens
+    Segment *segments = most <= SIZE_MAX / sizeof *segments ? malloc(most * sizeof *segments) : NULL;
     if (segments == NULL) {
-        return error_set(error, "out of memory for %zu windows", count);
+        return error_set(error, "out of memory for %zu windows", windows);
     }
-    for (size_t i = 0; i < count; i++) {
-        size_t begin = i * context;
-        segments[i] = (Segment){begin, targets - begin < context ? targets - begin : context};
-    }
-    *score = (Score){.first = context, .last = context, .windows = count};
+    size_t count = find_windows(segments, stream, context, reset_at_document ? end_of_text_of(tokenizer) : -1);
+    *score = (Score){.first = context, .last = context, .windows = windows};
     Run run = {.model = model,
                .tokenizer = tokenizer,
                .stream = stream,

@@ -52,9 +52,10 @@ double score_bits_per_byte(const Score *score);   // NaN where there are no byte
 // Called now and then with the number of tokens done and in all.
 typedef void (*ScoreProgress)(void *context, uint64_t done, uint64_t total);
 
-// Scores the stream in windows of `context` tokens (at least 1). Without a tokenizer (NULL) no bytes are counted. The result does not depend
-// on the number of threads. Returns 0, or -1 with `error` set (no memory, a loss that is not finite).
-int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context,
+// Scores the stream in windows of `context` tokens (at least 1). Without a tokenizer (NULL) no bytes are counted. With reset_at_document, for
+// which the tokenizer is needed, the model starts anew at each <|endoftext|> inside a window, before reading it, as in training with
+// --reset-at-document. The result does not depend on the number of threads. Returns 0, or -1 with `error` set (no memory, a loss that is not finite).
+int score_context(Score *score, const Model *model, const Tokenizer *tokenizer, const TokenStream *stream, size_t context, bool reset_at_document,
                   ScoreProgress progress, void *progress_context, Error *error);
 
 #define SCORE_MAX_BUCKETS 48

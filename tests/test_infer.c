@@ -411,13 +411,17 @@ static TokenStream read_stream(const Fixture *fixture, const PathList *files, ui
     return stream;
 }
 
-// Every window by itself, in one piece, summed in double.
-static double plain_nats(const Fixture *fixture, const TokenStream *stream, size_t context)
+// Every window by itself, in one piece, summed in double; with `border` (or −1) a window ends before that token, too.
+static double plain_nats(const Fixture *fixture, const TokenStream *stream, size_t context, int32_t border)
 {
     Error error;
     double sum = 0.0;
-    for (size_t begin = 0; begin + 1 < stream->count; begin += context) {
-        size_t length = stream->count - 1 - begin < context ? stream->count - 1 - begin : context;
+    for (size_t begin = 0, length; begin + 1 < stream->count; begin += length) {
+        size_t most = context - begin % context;
+        most = stream->count - 1 - begin < most ? stream->count - 1 - begin : most;
+        for (length = 1; length < most && stream->ids[begin + length] != border;) {
+            length++;
+        }
         Workspace *workspace = workspace_create(&fixture->model, 1, length, WORKSPACE_INFERENCE, &error);
         assert_non_null(workspace);
         model_forward(&fixture->model, workspace, NULL, 0, stream->ids + begin, 1, length);
@@ -427,15 +431,17 @@ static double plain_nats(const Fixture *fixture, const TokenStream *stream, size
     return sum;
 }
 
-static Score score(const Fixture *fixture, const TokenStream *stream, size_t context)
+static Score score_either(const Fixture *fixture, const TokenStream *stream, size_t context, bool reset_at_document)
 {
     Score result;
     Error error;
-    if (score_context(&result, &fixture->model, fixture->tokenizer, stream, context, NULL, NULL, &error) != 0) {
+    if (score_context(&result, &fixture->model, fixture->tokenizer, stream, context, reset_at_document, NULL, NULL, &error) != 0) {
         fail_msg("%s", error.text);
     }
     return result;
 }
+
+static Score score(const Fixture *fixture, const TokenStream *stream, size_t context) { return score_either(fixture, stream, context, false); }
 
 static void all_contexts_score_the_same_targets(void **state)
 {
@@ -453,11 +459,33 @@ static void all_contexts_score_the_same_targets(void **state)
         assert_int_equal(result.bytes, stream.bytes);
         assert_int_equal(result.windows, (stream.count - 2) / contexts[i] + 1);
         if (i > 0) {
-            double expected = plain_nats(fixture, &stream, contexts[i]);
+            double expected = plain_nats(fixture, &stream, contexts[i], -1);
             assert_true(fabs(result.nats / expected - 1.0) < 1e-5);
         }
         assert_true(fabs(score_bits_per_byte(&result) - result.nats / 0.6931471805599453 / (double)stream.bytes) < 1e-12);
         assert_true(fabs(log(score_perplexity(&result)) - score_loss(&result)) < 1e-9);
+    }
+    path_list_free(&files);
+    stream_free(&stream);
+}
+
+static void documents_apart_score_as_windows_of_their_own(void **state)
+{
+    Fixture *fixture = *state;
+    PathList files = {0};
+    write_documents(fixture, &files, "short.jsonl", 1, 1);
+    write_documents(fixture, &files, "apart.jsonl", 3, 3);
+    TokenStream stream = read_stream(fixture, &files, 0);
+    int32_t border = tokenizer_end_of_text(fixture->tokenizer);
+    const size_t contexts[] = {1, 7, 64, 300, stream.count - 1, stream.count + 5};
+    for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++) {
+        Score result = score_either(fixture, &stream, contexts[i], true), run_on = score(fixture, &stream, contexts[i]);
+        double expected = plain_nats(fixture, &stream, contexts[i], border);
+        assert_int_equal(result.tokens, stream.count - 1);
+        assert_int_equal(result.bytes, stream.bytes);
+        assert_int_equal(result.windows, run_on.windows);
+        assert_true(fabs(result.nats / expected - 1.0) < 1e-5);
+        assert_true(contexts[i] == 1 || fabs(result.nats / run_on.nats - 1.0) > 1e-5);
     }
     path_list_free(&files);
     stream_free(&stream);
@@ -598,7 +626,7 @@ static void loss_that_is_not_finite_is_an_error(void **state)
     make_model(&broken, (size_t)fixture->model.config.vocab_size, 1);
     broken.params[tensor_find(&broken.table, "norm.weight")->offset] = NAN;
     Score result;
-    assert_int_equal(score_context(&result, &broken, fixture->tokenizer, &stream, 32, NULL, NULL, &error), -1);
+    assert_int_equal(score_context(&result, &broken, fixture->tokenizer, &stream, 32, false, NULL, NULL, &error), -1);
     assert_non_null(strstr(error.text, "not finite"));
     model_free(&broken);
     stream_free(&stream);
@@ -614,6 +642,7 @@ int main(void)
         cmocka_unit_test(saved_and_restored_goes_on_with_the_same_bits),
         cmocka_unit_test(wrong_and_altered_state_files_are_refused),
         cmocka_unit_test(all_contexts_score_the_same_targets),
+        cmocka_unit_test(documents_apart_score_as_windows_of_their_own),
         cmocka_unit_test(threads_and_repetition_change_no_bit),
         cmocka_unit_test(positions_add_up_and_copies_change_nothing),
         cmocka_unit_test(shards_give_the_same_stream_and_strangers_are_refused),

@@ -168,6 +168,12 @@ says table "^start "
 says ppl.json '"bits_per_byte"'
 "$eval_ppl" "$run" "$work/new.jsonl" --contexts 32,64,1k,1m --by-position --threads 1 >"$work/other" 2>/dev/null
 same table other "a second run, or another number of threads, gives other figures"
+# Documents apart: the same targets, other figures where windows hold several.
+"$eval_ppl" "$run" "$work/new.jsonl" --contexts 64,1k --reset-at-document --csv "$work/apart.csv" >"$work/other" 2>/dev/null
+says other "^start .*starts anew"
+awk -F, '$1 == "context" { if ($2 in tokens) { if (tokens[$2] == $5 && loss[$2] != $7) n++ } else { tokens[$2] = $5; loss[$2] = $7 } } END { exit n != 2 }' \
+    "$work/ppl.csv" "$work/apart.csv" || fail "documents apart: $(cat "$work/apart.csv")"
+checks=$((checks + 1))
 # The same documents as shards of the same tokenizer; two copies of a text by position.
 "${programs}prepare" "$work/new.jsonl" --out "$work/shards" --tokenizer "$checkpoint/tokenizer.json" --val-fraction 0 >/dev/null 2>&1
 "$eval_ppl" "$run" "$work/shards/train_000000.bin" --contexts 32,64,1k,1m --by-position >"$work/other" 2>/dev/null

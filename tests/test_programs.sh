@@ -178,6 +178,7 @@ says out "bits/byte"
 says out " $perplexity "
 expect 1 "documents need a tokenizer" "$eval_ppl" "$work/bare" "$work/text.jsonl"
 expect 1 "by-position needs" "$eval_ppl" "$work/bare" "$work/alone.bin" --by-position
+expect 1 "reset-at-document needs" "$eval_ppl" "$work/bare" "$work/alone.bin" --reset-at-document
 expect 1 "by --tokenizer FILE" "$generate" "$work/bare" -p x -n 2
 expect 0 "" "$generate" "$work/bare" -p x -n 2 --tokenizer "$work/data/tokenizer.json"
 expect 0 "" "$generate" "$work/run" -p x -n 2 --tokenizer "$work/data/tokenizer.json"
