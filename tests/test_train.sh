@@ -137,6 +137,22 @@ expect 0 "" "$train" --resume --out "$work/muon2" --threads 1
 same muon muon2 00000060
 expect 1 "optimizer cannot change on --resume (adamw in the checkpoint, muon now)" "$train" --resume --out "$work/one" --optimizer muon
 
+# ---- documents apart ----
+apart="$train $work/data $shape --reset-at-document --steps 60 --eval-every 20"
+expect 0 "" $apart --out "$work/apart"
+says "states anew at each document"
+grep -q '"reset_at_document":[[:space:]]*true' "$work/apart/step_00000060/trainer.json" || fail "trainer.json does not hold reset_at_document"
+other=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$work/apart/log.jsonl")
+awk "BEGIN { exit !($other != $first && $other < $first + 0.1 && $other > $first - 0.1) }" || fail "the first loss with documents apart is $other, else $first"
+start_and_wait "$work/apart2/step_00000020" $apart --out "$work/apart2" --save-every 20 --recompute --threads 2
+stop_with KILL
+[ ! -e "$work/apart2/step_00000060" ] || fail "the run was over before it could be killed"
+expect 1 "reset-at-document cannot change on --resume (on in the checkpoint, off now)" "$train" --resume --out "$work/apart2" --no-reset-at-document
+expect 0 "" "$train" --resume --out "$work/apart2" --threads 2
+says "states anew at each document"
+same apart apart2 00000060
+expect 1 "reset-at-document cannot change on --resume (off in the checkpoint, on now)" "$train" --resume --out "$work/one" --reset-at-document
+
 # ---- checkpoints ----
 expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
 expect 0 "" "$train" --resume --out "$work/one"
@@ -180,6 +196,7 @@ cp -r "$work/documents/data" "$work/other/data"
 expect 1 "other/data" "$train" "$work/little.txt" $tiny --out "$work/other"
 cp "$work/data/train_000000.bin" "$work/alone.bin"
 expect 1 "need --tokenizer FILE" "$train" "$work/alone.bin" $tiny --out "$work/x"
+expect 1 "reset-at-document goes by" "$train" "$work/alone.bin" $tiny --vocab-size 400 --reset-at-document --out "$work/x"
 expect 0 "" "$train" "$work/alone.bin" $tiny --vocab-size 400 --out "$work/alone"
 
 # ---- a stop while documents are prepared ----

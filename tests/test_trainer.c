@@ -151,6 +151,67 @@ static void test_accumulation(void **state)
     trainer_free(&parts);
 }
 
+// Mean loss over the first n_windows windows, where the model starts anew at each END_OF_TEXT. in_order: as a validation takes them.
+#define END_OF_TEXT 3
+static double loss_of_documents(const Trainer *trainer, uint64_t n_windows, bool in_order)
+{
+    Error error;
+    double sum = 0.0;
+    int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
+    size_t borders = 0;
+    for (uint64_t i = 0; i < n_windows; i++) {
+        assert_ok(in_order ? loader_window_in_order(trainer->train, tokens, targets, i, &error)
+                           : loader_window(trainer->train, tokens, targets, i, &error), &error);
+        for (size_t begin = 0, end; begin < SEQ_LEN; begin = end) {
+            end = begin + 1;
+            while (end < SEQ_LEN && tokens[end] != END_OF_TEXT) {
+                end++;
+            }
+            borders += begin > 0;
+            model_forward(&trainer->model, trainer->workspace, NULL, 0, tokens + begin, 1, end - begin);
+            sum += model_loss(NULL, NULL, &trainer->model, trainer->workspace, targets + begin, 0.0f);
+        }
+    }
+    assert_true(borders >= n_windows / 8);
+    return sum / (double)n_windows / SEQ_LEN;
+}
+
+static void test_reset_at_document(void **state)
+{
+    const Fixture *fixture = *state;
+    Trainer trainer, plain;
+    Model model;
+    Error error;
+    ModelConfig config = tiny_config();
+    TrainerOptions options = tiny_options(OPTIMIZER_ADAMW, 2, 2);
+    tiny_trainer(&plain, fixture, 2, 2);
+    double bytes = trainer_bytes(&config, &plain.model.table, &options);
+    options.reset_at_document = true;
+    options.end_of_text = END_OF_TEXT;
+    assert_true(trainer_bytes(&config, &plain.model.table, &options) == bytes + 4 * SEQ_LEN);
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    model_init(&model, 1, SEQ_LEN);
+    assert_ok(trainer_create(&trainer, &model, &options, &error), &error);
+    trainer.train = trainer.val = fixture->loader;
+    trainer.eval_windows = 37;
+    double expected = loss_of_documents(&trainer, 4, false), loss, other;
+    StepResult result = steps(&trainer, 1), without = steps(&plain, 1);
+    assert_int_equal(result.targets, 4 * SEQ_LEN);
+    assert_true(fabs(result.loss / expected - 1.0) < 1e-6);
+    assert_true(result.loss != without.loss);
+    steps(&trainer, 29);
+    expected = loss_of_documents(&trainer, 37, true);
+    assert_ok(trainer_evaluate(&trainer, &loss, &error), &error);
+    assert_true(fabs(loss / expected - 1.0) < 1e-6);
+    // The same weights with states that run on are another model.
+    free(trainer.starts);
+    trainer.starts = NULL;
+    assert_ok(trainer_evaluate(&trainer, &other, &error), &error);
+    assert_true(fabs(other / loss - 1.0) > 1e-4);
+    trainer_free(&trainer);
+    trainer_free(&plain);
+}
+
 #ifdef _OPENMP
 static void check_threads(const Fixture *fixture, OptimizerKind optimizer)
 {
@@ -458,6 +519,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_learns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_accumulation, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_reset_at_document, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_clip_and_spike, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_skips, set_up, tear_down),

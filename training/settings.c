@@ -98,6 +98,8 @@ static void add_data_flags(TrainSettings *s)
 static void add_run_flags(TrainSettings *s)
 {
     add_length(s, SETTING_FIXED, "seq-len", &s->seq_len, 1, 1 << 24, "tokens in a sequence");
+    add_switch(s, SETTING_FIXED, "reset-at-document", &s->reset_at_document,
+               "the model forgets at each <|endoftext|> inside a sequence, before reading it: documents do not see those before them");
     add_length(s, SETTING_FREE, "batch-tokens", &s->batch_tokens, 0, 1 << 30,
                "tokens in a step, in whole micro-batches; 0: by the size of the model");
     add_size(s, SETTING_FREE, "micro-batch", &s->micro_batch, 0, 1 << 20, "sequences in memory at once; 0: at most 4");
@@ -301,8 +303,8 @@ static int read_value(SavedValue *value, const ArgSpec *spec, const cJSON *json,
 {
     double limit = 9007199254740992.0;
     switch (spec->kind) {
-    case ARG_SWITCH:
-        return json_get_bool(json, key, &value->flag, error);
+    case ARG_SWITCH:   // one that came later than the checkpoint was off then
+        return cJSON_HasObjectItem(json, key) ? json_get_bool(json, key, &value->flag, error) : 0;
     case ARG_SIZE:
         return json_get_int(json, key, -1, (int64_t)(spec->max > 0.0 ? spec->max : limit), &value->size, error);
     case ARG_REAL:

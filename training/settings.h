@@ -35,7 +35,7 @@ typedef struct TrainSettings {
     int64_t warmup;                               // −1: chosen
     const char *schedule, *optimizer, *dtype;
     double weight_decay, clip;
-    bool recompute, resume;
+    bool recompute, reset_at_document, resume;
     bool dedup, strict;                           // of documents
     int64_t eval_every, save_every;               // −1: chosen
     int64_t eval_tokens, keep, sample_every, seed, threads;

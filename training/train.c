@@ -229,8 +229,8 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
     run_data_print_sources(&job->data, (uint64_t)(s->steps * (s->batch_tokens / s->seq_len)));
     fprintf(stderr, "model       %zu parameters: %s, %" PRId64 " layers, d_model %" PRId64 ", vocabulary %" PRId64 "\n", params, config->mixer,
             config->n_layer, config->d_model, config->vocab_size);
-    fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "\n", s->batch_tokens,
-            s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len);
+    fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "%s\n", s->batch_tokens,
+            s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len, s->reset_at_document ? ", states anew at each document" : "");
     fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; %s, rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps,
             format_count(a, total), total / epoch, s->optimizer, s->lr, s->min_lr, s->schedule, s->warmup);
     fprintf(stderr, "memory      %s needed, %s available\n", format_bytes(b, needed),
@@ -247,8 +247,14 @@ static int find_options(Job *job, TrainerOptions *options, const TensorTable *ta
     *options = (TrainerOptions){.micro_batch = (size_t)settings->micro_batch, .seq_len = (size_t)settings->seq_len,
                                 .n_micro = (size_t)(settings->batch_tokens / (settings->micro_batch * settings->seq_len)),
                                 .weight_decay = settings->weight_decay, .clip = settings->clip, .recompute = settings->recompute,
+                                .reset_at_document = settings->reset_at_document,
                                 .seed = (uint64_t)settings->seed,
                                 .schedule = {.lr = settings->lr, .min_lr = settings->min_lr, .warmup = settings->warmup, .steps = settings->steps}};
+    const Tokenizer *tokenizer = job->data.dataset.tokenizer;
+    if (settings->reset_at_document && tokenizer == NULL) {
+        return error_set(error, "--reset-at-document goes by <|endoftext|>, which only a tokenizer knows: give --tokenizer FILE");
+    }
+    options->end_of_text = tokenizer != NULL ? tokenizer_end_of_text(tokenizer) : -1;
     return schedule_kind(&options->schedule.kind, settings->schedule, error) || optimizer_kind(&options->optimizer, settings->optimizer, error) ? -1 : 0;
 }
 

@@ -41,7 +41,11 @@ int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options
     trainer->gradients = memory_large(total * sizeof(float));
     trainer->tokens = calloc(batch, sizeof(int32_t));
     trainer->targets = calloc(batch, sizeof(int32_t));
-    if (trainer->gradients == NULL || trainer->tokens == NULL || trainer->targets == NULL) {
+    if (options->reset_at_document) {
+        trainer->end_of_text = options->end_of_text;
+        trainer->starts = calloc(batch, sizeof *trainer->starts);
+    }
+    if (trainer->gradients == NULL || trainer->tokens == NULL || trainer->targets == NULL || (options->reset_at_document && trainer->starts == NULL)) {
         trainer_free(trainer);
         return error_set(error, "out of memory for gradients and a batch of %zu tokens: lower --batch-tokens or take a smaller --preset", batch);
     }
@@ -57,6 +61,7 @@ void trainer_free(Trainer *trainer)
     free(trainer->gradients);
     free(trainer->tokens);
     free(trainer->targets);
+    free(trainer->starts);
     model_free(&trainer->model);
     *trainer = (Trainer){0};
 }
@@ -64,11 +69,24 @@ void trainer_free(Trainer *trainer)
 double trainer_bytes(const ModelConfig *config, const TensorTable *table, const TrainerOptions *options)
 {
     double arenas = 2.0 * (double)table->total * sizeof(float) + optimizer_bytes(options->optimizer, table);
-    double batch = 2.0 * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len * sizeof(int32_t);
+    double token = 2.0 * sizeof(int32_t) + (options->reset_at_document ? sizeof(uint8_t) : 0.0);
+    double batch = token * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len;
     return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, workspace_use(options));
 }
 
 // ---- a step ----
+
+// The forward of windows [first, first + batch) of those that were read, cut into documents where the run does that.
+static void forward(Trainer *trainer, size_t first, size_t batch)
+{
+    size_t at = first * trainer->seq_len;
+    const int32_t *tokens = trainer->tokens + at;
+    uint8_t *starts = trainer->starts != NULL ? trainer->starts + at : NULL;
+    if (starts != NULL) {
+        loader_document_starts(starts, tokens, batch * trainer->seq_len, trainer->end_of_text);
+    }
+    model_forward_documents(&trainer->model, trainer->workspace, starts, tokens, batch, trainer->seq_len);
+}
 
 // Reads the windows of one step. Returns how many targets count, or -1 with `error` set.
 static int64_t load_batch(Trainer *trainer, Error *error)
@@ -100,7 +118,7 @@ static int accumulate(Trainer *trainer, double *sum, float scale)
             return TRAINER_STOPPED;
         }
         const int32_t *tokens = trainer->tokens + i * micro_tokens;
-        model_forward(model, trainer->workspace, NULL, 0, tokens, trainer->micro_batch, trainer->seq_len);
+        forward(trainer, i * trainer->micro_batch, trainer->micro_batch);
         *sum += model_loss(NULL, trainer->gradients, model, trainer->workspace, trainer->targets + i * micro_tokens, scale);
         model_backward(trainer->gradients, model, trainer->workspace, tokens);
     }
@@ -196,7 +214,7 @@ int trainer_evaluate(Trainer *trainer, double *loss, Error *error)
         for (size_t t = 0; t < batch * trainer->seq_len; t++) {
             counted += trainer->targets[t] >= 0;
         }
-        model_forward(&trainer->model, trainer->workspace, NULL, 0, trainer->tokens, batch, trainer->seq_len);
+        forward(trainer, 0, batch);
         sum += model_loss(NULL, NULL, &trainer->model, trainer->workspace, trainer->targets, 0.0f);
     }
     *loss = counted > 0 ? sum / (double)counted : 0.0;

@@ -28,6 +28,8 @@ typedef struct Trainer {
     Workspace *workspace;
     float *gradients;              // [model.table.total]
     int32_t *tokens, *targets;     // [n_micro · micro_batch, seq_len] of one step
+    uint8_t *starts;               // the same size: where documents begin; NULL: states run on from one to the next
+    int32_t end_of_text;           // what they begin with
     size_t micro_batch, n_micro, seq_len;
     double clip;                   // 0: no limit
     const Loader *train, *val;     // not owned; val NULL: no validation
@@ -48,6 +50,8 @@ typedef struct TrainerOptions {
     OptimizerKind optimizer;
     double weight_decay, clip;
     bool recompute;                // of blocks in the backward: WORKSPACE_RECOMPUTE
+    bool reset_at_document;        // states start anew at each token end_of_text, before it is read (model_forward_documents)
+    int32_t end_of_text;
     Schedule schedule;
     uint64_t seed;
 } TrainerOptions;
