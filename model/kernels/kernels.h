@@ -29,7 +29,7 @@ typedef struct ConvShape {
     size_t width;              // taps
     size_t proj_stride;        // floats from one row of projections to the next
     float eps;
-    const uint8_t *starts;     // [B·T] where documents begin (documents.h), whose first tokens have zeros before them; NULL: sequences are whole. Without tails only.
+    const uint8_t *starts;     // [B·T] where documents begin (documents.h): they have zeros before them; only without tails. NULL: nowhere
 } ConvShape;
 
 typedef struct Kernels {

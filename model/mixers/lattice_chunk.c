@@ -8,8 +8,8 @@
 // The start comes out of a normalisation, which lets nothing through along a slot: that part of dB is taken away where it arises. (The recurrence would take
 // it away as well, but it may be much larger than the rest, and would then cost the rest its digits.)
 //
-// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks but the start. The backward runs these chunks again, keeping all that the recurrence
-// made, and walks back through them.
+// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks (but the start). The backward runs these chunks again, keeping all
+// that the recurrence made, and walks back through them.
 #include "model/mixers/lattice_chunk.h"
 #include "model/mixers/products.h"
 

@@ -8,8 +8,8 @@
 //
 //     s~_i = mu s_i + a_i (h − u_i x_i)        s_i <- s~_i / n_i, or s~_i until the chunk's end        o = Σ q_i s_i
 //
-// Lengths are taken from the vectors themselves, so that no form loses digits. The forward keeps S and B every GROUP tokens (but the start); the backward recomputes a
-// group's memories and walks back, carrying the gradients into S and into B.
+// Lengths are taken from the vectors themselves, so that no form loses digits. The forward keeps S and B every GROUP tokens (but the start); the
+// backward recomputes a group's memories and walks back, carrying the gradients into S and into B.
 #include "model/mixers/lattice_chunk.h"
 
 #define GROUP KEPT_TOKENS

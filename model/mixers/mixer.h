@@ -13,7 +13,7 @@ typedef struct MixerShape {
     size_t batch, length;            // B, T
     size_t n_head, n_slot, d_head;   // H, m, d
     size_t position;                 // tokens seen before the first row
-    const uint8_t *starts;           // [B·T] where documents begin (documents.h): each runs as a sequence of its own. NULL: sequences are whole. Only without states.
+    const uint8_t *starts;           // [B·T] where documents begin (documents.h), each of which runs as a sequence of its own; only without states. NULL: nowhere
 } MixerShape;
 
 typedef enum LatticeObjective {
