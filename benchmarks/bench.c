@@ -97,11 +97,11 @@ static void timed_conv_forward(float *qkv, float *tails, size_t tail_stride, con
           plain->conv_forward(qkv, tails, tail_stride, proj, weight, bias, shape));
 }
 
-static void timed_conv_backward(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
+static void timed_conv_backward(float *dproj, float *dweight, float *dbias, float *sums, const float *dqkv, const float *proj, const float *weight,
                                 const float *bias, const ConvShape *shape)
 {
     TIMED(PROFILE_CONVOLUTION, bytes_work(5, shape->batch * shape->length, conv_channels(shape)),
-          plain->conv_backward(dproj, dweight, dbias, dpre, dqkv, proj, weight, bias, shape));
+          plain->conv_backward(dproj, dweight, dbias, sums, dqkv, proj, weight, bias, shape));
 }
 
 static void timed_gate_forward(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head)

@@ -318,7 +318,7 @@ void block_backward(float *dx, float *dparams, const BlockSaved *saved, const Bl
     gates_backward(dparams, saved, scratch, at, c);
     if (!shape->needs.bare) {
         ConvShape conv = conv_shape(c, shape);
-        k->conv_backward(scratch->dprojection, dparams + at->conv_weight, dparams + at->conv_bias, scratch->dpre, scratch->dqkv, saved->projection,
+        k->conv_backward(scratch->dprojection, dparams + at->conv_weight, dparams + at->conv_bias, scratch->conv_sums, scratch->dqkv, saved->projection,
                          c->params + at->conv_weight, c->params + at->conv_bias, &conv);
     }
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, width);

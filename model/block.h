@@ -57,7 +57,7 @@ typedef struct BlockSaved {
 } BlockSaved;
 
 // Memory that the layers share, as wide as the widest. The d… are for the backward only. What is never alive at once may be the same memory: normed,
-// dnormed and dqkv; inner, dinner and mixer; dpre and all of these three with do_ (workspace.c plans it).
+// dnormed and dqkv; inner, dinner and mixer (workspace.c plans it).
 typedef struct BlockScratch {
     float *normed;       // [N, D]
     float *inner;        // [N, max(H·d, F)]
@@ -66,7 +66,8 @@ typedef struct BlockScratch {
     float *dinner;       // [N, max(H·d, F)]
     float *do_;          // [N, H·d]
     float *dprojection;  // [N, projection]
-    float *dqkv, *dpre;  // [N, conv]
+    float *dqkv;         // [N, conv]
+    float *conv_sums;    // [B, conv_width + 1, conv]
     float *dg, *dmu;     // [N, gate], [N, forget]
     float *dlow, *dalpha;   // [N, rank], [N, decay]
 } BlockScratch;

@@ -59,9 +59,8 @@ static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape
 }
 
 // Lifetimes in block.c: a linear layer's input (normed, inner) is dead when the gradient into it (dnormed, dinner) is written, the mixer runs when inner
-// is, and dqkv and dpre live only from the mixer's backward to the convolution's, where nothing else does but dprojection and the gates' gradients, and do_
-// before dpre.
-static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, bool training)
+// is, and dqkv lives only from the mixer's backward to the convolution's.
+static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sums, const BlockShape *shape, size_t mixer_floats, bool training)
 {
     Overlay rows = overlay_begin(p);
     scratch->normed = scratch->dnormed = take(p, n, shape->width);
@@ -69,16 +68,14 @@ static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, const Bloc
     scratch->dqkv = take(p, n, training ? shape->conv : 0);
     overlay_end(&rows, p);
 
-    Overlay outer = overlay_begin(p), inner = outer;
+    Overlay inner = overlay_begin(p);
     scratch->inner = scratch->dinner = take(p, n, shape->value > shape->hidden ? shape->value : shape->hidden);
     overlay_next(&inner, p);
     scratch->mixer = take(p, 1, mixer_floats);
     overlay_end(&inner, p);
     if (training) {
         scratch->do_ = take(p, n, shape->value);
-        overlay_next(&outer, p);
-        scratch->dpre = take(p, n, shape->conv);
-        overlay_end(&outer, p);
+        scratch->conv_sums = take(p, sums, shape->conv);
         scratch->dprojection = take(p, n, shape->projection);
         scratch->dg = take(p, n, shape->gate);
         scratch->dmu = take(p, n, shape->forget);
@@ -155,7 +152,7 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
     // In inference the last output may take the place of the block's input.
     w->x_out = training ? take(p, n, width) : block.x;
     Overlay phases = overlay_begin(p);
-    plan_scratch(&w->scratch, p, n, &shared.block, shared.scratch, training);
+    plan_scratch(&w->scratch, p, n, w->max_batch * ((size_t)config->conv_width + 1), &shared.block, shared.scratch, training);
     overlay_next(&phases, p);
     plan_head(w, p, n, width, (size_t)config->vocab_size, training);
     overlay_end(&phases, p);

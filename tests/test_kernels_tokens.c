@@ -38,9 +38,10 @@ static void conv_forward_reference(double *const *out, const double *const *in, 
 static void conv_backward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
     Pool pool = {0};
-    float *dpre = pool_floats(&pool, l->in_counts[0]);
-    fill_floats(dpre, l->in_counts[0], NAN);
-    kernels->conv_backward(out[0], out[1], out[2], dpre, in[0], in[1], in[2], in[3], &l->conv);
+    size_t n_sums = l->conv.batch * (l->conv.width + 1) * conv_channels(&l->conv);
+    float *sums = pool_floats(&pool, n_sums);
+    fill_floats(sums, n_sums, NAN);
+    kernels->conv_backward(out[0], out[1], out[2], sums, in[0], in[1], in[2], in[3], &l->conv);
     pool_free(&pool);
 }
 

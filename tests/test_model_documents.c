@@ -68,8 +68,9 @@ static void check_alone(const ModelConfig *config, DocumentCut cut, const Kernel
     check_close(where, "logits", logits, to_doubles(&pool, own_logits, N * vocab), N * vocab, 1e-5);
     for (size_t i = 0; i < model.table.count; i++) {
         const Tensor *tensor = &model.table.items[i];
+        // Either may be off by the tolerance.
         check_close(where, tensor->name, grads + tensor->offset, to_doubles(&pool, own_grads + tensor->offset, tensor->count), tensor->count,
-                    GOLDEN_FAST_GRADIENT);
+                    2.0 * GOLDEN_FAST_GRADIENT);
     }
     free_model(&model, workspace);
     pool_free(&pool);

@@ -1,13 +1,15 @@
 // The short convolution: causal, depthwise, with bias, then SiLU, then each head's norm (l2 for q and k, rms for v).
 //
-// Weights come as [channels, width]; the last tap meets the current token. Rows are independent given the projections: threads share out groups of rows,
-// and inside a group one head after the other, so that a head's taps are laid out for the vectors once a group.
+// Weights come as [channels, width]; the last tap meets the current token. Forward, rows are independent given the projections: threads share out groups of
+// rows, and inside a group one head after the other, so that a head's taps are laid out for the vectors once a group. Backward, they share out the heads of
+// each sequence; a head goes through its rows once, and what the weights get is summed by sequence, then over sequences in order.
 #include "model/kernels/documents.h"
 #include "model/kernels/functions.h"
 
 #define MAX_WIDTH 16        // config_validate bounds conv_width,
 #define MAX_HEAD 1024       // d_head and n_slot by these
-#define ROWS_AHEAD 8        // that the sums over rows ask for
+#define ROWS_AHEAD 8        // that the backward asks for
+#define BLOCK_ROWS 16       // of the backward; at least MAX_WIDTH − 1
 
 // Inlined where head size and width are constants (HEAD_CASES), so that the usual shape has no borders and no loops over taps.
 #define INLINE static inline __attribute__((always_inline))
@@ -126,6 +128,13 @@ static HeadTask head_task(size_t task, const float *tails, size_t tail_stride, c
                       head_columns(task % heads, s)};
 }
 
+// All rows of one head of one sequence.
+static HeadTask sequence_task(size_t task, const ConvShape *s)
+{
+    size_t heads = 3 * s->n_head, b = task / heads;
+    return (HeadTask){b * s->length, 0, s->length, NULL, sequence_starts(s->starts, b, s->length), head_columns(task % heads, s)};
+}
+
 static size_t task_count(const ConvShape *s) { return s->batch * ((s->length + REDUCE_ROWS - 1) / REDUCE_ROWS) * 3 * s->n_head; }
 
 // Calls function(…, size, width) with constants for the shape that the presets have.
@@ -167,125 +176,137 @@ void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const 
 INLINE void activation_backward(float *dpre, const float *dout, const float *const source[MAX_WIDTH], const float *taps, const float *bias,
                                 HeadColumns head, size_t width, const ConvShape *s)
 {
-    float pre[MAX_HEAD];
-    vfloat squares = {0}, dots = {0};
+    float act[MAX_HEAD], slope[MAX_HEAD];
+    vfloat squares = {0}, dots = {0}, one = v_set(1.0f);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
         vfloat x = convolve(source, taps, bias, head, j, width);
-        vfloat y = x * v_sigmoid(x);
+        vfloat sigmoid = v_sigmoid(x), y = x * sigmoid;
         squares += y * y;
         dots += y * v_load_n(dout + j, head.size - j);
-        v_store_n(pre + j, x, head.size - j);
+        v_store_n(act + j, y, head.size - j);
+        v_store_n(slope + j, sigmoid + y * (one - sigmoid), head.size - j);
     }
     float r = 1.0f / __builtin_sqrtf(v_sum(squares) * head.mean + s->eps);
-    vfloat scale = v_set(r), along = v_set(v_sum(dots) * head.mean * r * r), one = v_set(1.0f);
+    vfloat scale = v_set(r), along = v_set(v_sum(dots) * head.mean * r * r);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
-        vfloat x = v_load_n(pre + j, head.size - j), sigmoid = v_sigmoid(x), y = x * sigmoid;
-        vfloat dy = (v_load_n(dout + j, head.size - j) - y * along) * scale;
-        v_store_n(dpre + j, dy * (sigmoid + y * (one - sigmoid)), head.size - j);
+        vfloat dy = (v_load_n(dout + j, head.size - j) - v_load_n(act + j, head.size - j) * along) * scale;
+        v_store_n(dpre + j, dy * v_load_n(slope + j, head.size - j), head.size - j);
     }
 }
 
+// The rows of one sequence that the backward has in hand, for one head. It goes forward by blocks of rows; what a row's projections get is known as soon as
+// the gradients of the next width − 1 rows are.
+typedef struct BackwardBlock {
+    size_t first, end;                                                // rows of the sequence
+    const float *source[BLOCK_ROWS][MAX_WIDTH];                       // tap_rows of each
+    float dpre[(BLOCK_ROWS + MAX_WIDTH - 1) * MAX_HEAD];              // gradients before the activation, of rows first − (width − 1) … end − 1
+} BackwardBlock;
+
+INLINE float *dpre_row(BackwardBlock *block, size_t t, HeadColumns head, size_t width) { return block->dpre + (t + width - 1 - block->first) * head.size; }
+
 // dproj[t] = Σ_i taps[i] ⊙ dpre[t + width − 1 − i] within the document.
-INLINE void input_backward(float *dproj, const float *dpre, const float *taps, HeadColumns head, const uint8_t *starts, size_t t, size_t width,
-                           const ConvShape *s)
+INLINE void input_backward(float *dproj, BackwardBlock *block, const float *taps, HeadTask task, size_t t, size_t width, const ConvShape *s)
 {
-    size_t channels = channel_count(s), after = rows_after(starts, t, width - 1, s->length);
+    HeadColumns head = task.head;
+    size_t after = rows_after(task.starts, t, width - 1, s->length);
+    const float *dpre = dpre_row(block, t, head, width);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
         size_t rest = head.size - j;
         vfloat sum = {0};
         for (size_t i = 0; i < width; i++) {
             size_t later = width - 1 - i;
             if (later <= after) {
-                sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(dpre + (t + later) * channels + head.begin + j, rest);
+                sum += v_load_n(taps + i * head.size + j, rest) * v_load_n(dpre + later * head.size + j, rest);
             }
         }
-        v_store_n(dproj + t * s->proj_stride + head.begin + j, sum, rest);
+        v_store_n(dproj + (task.first_row + t) * s->proj_stride + head.begin + j, sum, rest);
     }
 }
 
-// dweight and dbias of a vector of channels, over all rows in order. The last rows stand in registers: every row is read once.
-INLINE void weight_backward(float *dweight, float *dbias, const float *dpre, const float *proj, size_t c, size_t rest, size_t width, const ConvShape *s)
+// sums [width + 1, channels] += the gradients of each tap's weights and of the bias, from the block's rows in order.
+INLINE void weight_backward(float *sums, BackwardBlock *block, HeadColumns head, size_t width, size_t channels)
 {
-    size_t channels = channel_count(s);
-    vfloat taps[MAX_WIDTH], row[MAX_WIDTH], bias = {0};
-    for (size_t i = 0; i < width; i++) {
-        taps[i] = (vfloat){0};
-    }
-    size_t rows = s->batch * s->length;
-    for (size_t first = 0, end; first < rows; first = end) {
-        size_t begin = first / s->length * s->length;
-        end = begin + document_end(sequence_starts(s->starts, first / s->length, s->length), first - begin, s->length);
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        size_t rest = head.size - j;
+        vfloat taps[MAX_WIDTH], bias = v_load_n(sums + width * channels + j, rest);
         for (size_t i = 0; i < width; i++) {
-            row[i] = (vfloat){0};
+            taps[i] = v_load_n(sums + i * channels + j, rest);
         }
-        for (size_t t = first; t < end; t++) {
-            vfloat d = v_load_n(dpre + t * channels + c, rest);
-            // Rows lie too far apart for the processor to guess the next.
-            size_t ahead = t + ROWS_AHEAD < rows ? t + ROWS_AHEAD : t;
-            __builtin_prefetch(dpre + ahead * channels + c);
-            __builtin_prefetch(proj + ahead * s->proj_stride + c);
+        for (size_t t = block->first; t < block->end; t++) {
+            vfloat d = v_load_n(dpre_row(block, t, head, width) + j, rest);
             bias += d;
-            for (size_t i = 0; i + 1 < width; i++) {
-                row[i] = row[i + 1];
-            }
-            row[width - 1] = v_load_n(proj + t * s->proj_stride + c, rest);
             for (size_t i = 0; i < width; i++) {
-                taps[i] += d * row[i];
+                const float *source = block->source[t - block->first][i];
+                if (source != NULL) {
+                    taps[i] += d * v_load_n(source + head.begin + j, rest);
+                }
             }
         }
-    }
-    for (size_t l = 0; l < VECTOR_FLOATS && l < rest; l++) {
         for (size_t i = 0; i < width; i++) {
-            dweight[(c + l) * width + i] += taps[i][l];
+            v_store_n(sums + i * channels + j, taps[i], rest);
         }
-        dbias[c + l] += bias[l];
+        v_store_n(sums + width * channels + j, bias, rest);
     }
 }
 
-INLINE void activation_task(float *dpre, const float *dqkv, const float *proj, const float *weight, const float *bias, HeadTask task, size_t width,
-                            const ConvShape *s)
+// Rows lie too far apart for the processor to guess the next.
+INLINE void prefetch_head(const float *row, HeadColumns head)
 {
-    float taps[MAX_WIDTH * MAX_HEAD];
-    head_taps(taps, weight, task.head, width);
-    for (size_t t = task.t0; t < task.end; t++) {
-        const float *source[MAX_WIDTH];
-        tap_rows(source, proj + task.first_row * s->proj_stride, NULL, task.starts, t, width, s);
-        size_t at = (task.first_row + t) * channel_count(s) + task.head.begin;
-        activation_backward(dpre + at, dqkv + at, source, taps, bias, task.head, width, s);
+    for (size_t j = 0; j < head.size; j += 16) {
+        __builtin_prefetch(row + head.begin + j);
     }
 }
 
-INLINE void input_task(float *dproj, const float *dpre, const float *weight, HeadTask task, size_t width, const ConvShape *s)
+// One head of one sequence: its columns of dproj, and of sums [width + 1, channels].
+INLINE void backward_task(float *dproj, float *sums, const float *dqkv, const float *proj, const float *weight, const float *bias, HeadTask task, size_t width,
+                          const ConvShape *s)
 {
+    size_t channels = channel_count(s), size = task.head.size;
     float taps[MAX_WIDTH * MAX_HEAD];
+    BackwardBlock block;
     head_taps(taps, weight, task.head, width);
-    for (size_t t = task.t0; t < task.end; t++) {
-        input_backward(dproj + task.first_row * s->proj_stride, dpre + task.first_row * channel_count(s), taps, task.head, task.starts, t, width, s);
+    for (size_t i = 0; i <= width; i++) {
+        memset(sums + i * channels + task.head.begin, 0, size * sizeof(float));
+    }
+    for (block.first = 0; block.first < s->length; block.first = block.end) {
+        block.end = block.first + BLOCK_ROWS < s->length ? block.first + BLOCK_ROWS : s->length;
+        for (size_t t = block.first; t < block.end; t++) {
+            size_t ahead = task.first_row + (t + ROWS_AHEAD < s->length ? t + ROWS_AHEAD : t);
+            prefetch_head(proj + ahead * s->proj_stride, task.head);
+            prefetch_head(dqkv + ahead * channels, task.head);
+            const float **source = block.source[t - block.first];
+            tap_rows(source, proj + task.first_row * s->proj_stride, NULL, task.starts, t, width, s);
+            activation_backward(dpre_row(&block, t, task.head, width), dqkv + (task.first_row + t) * channels + task.head.begin, source, taps, bias, task.head,
+                                width, s);
+        }
+        weight_backward(sums + task.head.begin, &block, task.head, width, channels);
+        size_t known = block.end < s->length ? block.end - (width - 1) : block.end;
+        for (size_t t = block.first < width - 1 ? 0 : block.first - (width - 1); t < known; t++) {
+            input_backward(dproj, &block, taps, task, t, width, s);
+        }
+        memmove(block.dpre, dpre_row(&block, block.end, task.head, width) - (width - 1) * size, (width - 1) * size * sizeof(float));
     }
 }
 
-void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
+void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *sums, const float *dqkv, const float *proj, const float *weight,
                              const float *bias, const ConvShape *s)
 {
-    size_t channels = channel_count(s), tasks = task_count(s);
+    size_t channels = channel_count(s), heads = 3 * s->n_head;
 #pragma omp parallel if (s->batch * s->length * channels > PARALLEL_WORK)
     {
 #pragma omp for schedule(static)
-        for (size_t i = 0; i < tasks; i++) {
-            HeadTask task = head_task(i, NULL, 0, s);
-            HEAD_CASES(task, s, activation_task, dpre, dqkv, proj, weight, bias);
-        }
-#pragma omp for schedule(static) nowait
-        for (size_t i = 0; i < tasks; i++) {
-            HeadTask task = head_task(i, NULL, 0, s);
-            HEAD_CASES(task, s, input_task, dproj, dpre, weight);
+        for (size_t i = 0; i < s->batch * heads; i++) {
+            HeadTask task = sequence_task(i, s);
+            HEAD_CASES(task, s, backward_task, dproj, sums + i / heads * (s->width + 1) * channels, dqkv, proj, weight, bias);
         }
 #pragma omp for schedule(static)
-        for (size_t c = 0; c < channels; c += VECTOR_FLOATS) {
-            if (s->width == 4) {
-                weight_backward(dweight, dbias, dpre, proj, c, channels - c, 4, s);
-            } else {
-                weight_backward(dweight, dbias, dpre, proj, c, channels - c, s->width, s);
+        for (size_t c = 0; c < channels; c++) {
+            for (size_t b = 0; b < s->batch; b++) {
+                const float *sum = sums + b * (s->width + 1) * channels + c;
+                for (size_t i = 0; i < s->width; i++) {
+                    dweight[c * s->width + i] += sum[i * channels];
+                }
+                dbias[c] += sum[s->width * channels];
             }
         }
     }

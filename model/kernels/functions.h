@@ -42,7 +42,7 @@ void ISA_NAME(rmsnorm_forward)(float *out, const float *x, const float *w, float
 void ISA_NAME(rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
 
 void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
-void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight,
+void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *sums, const float *dqkv, const float *proj, const float *weight,
                              const float *bias, const ConvShape *shape);
 
 void ISA_NAME(gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);

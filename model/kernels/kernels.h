@@ -66,8 +66,8 @@ typedef struct Kernels {
     // qkv [B·T, 2·H·m + H·d] = per-head l2 (q, k) or rms (v) norm of silu(conv(proj) + bias). weight [channels, width], bias [channels], in the order of q, k, v.
     // tails [B][width − 1, channels], each tail_stride floats apart: the projections before the first row, oldest first; updated to the last rows. NULL: zeros, not kept.
     void (*conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
-    // dproj columns of q, k, v are set; dweight, dbias accumulate. dpre [B·T, 2·H·m + H·d] is scratch. Starts from zero tails.
-    void (*conv_backward)(float *dproj, float *dweight, float *dbias, float *dpre, const float *dqkv, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
+    // dproj columns of q, k, v are set; dweight, dbias accumulate. sums [B, width + 1, 2·H·m + H·d] is scratch. Starts from zero tails.
+    void (*conv_backward)(float *dproj, float *dweight, float *dbias, float *sums, const float *dqkv, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
 
     // out [n, H·d] = rms(o) per head ⊙ w [H·d] ⊙ gelu(z), z at row stride z_stride
     void (*gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
