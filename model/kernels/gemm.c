@@ -106,31 +106,50 @@ static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size
 }
 #endif
 
-// How a product multiplies. pack_a makes panels of TILE_ROWS lanes, pack_b of TILE_COLS.
+// How a product multiplies. pack_a makes panels of TILE_ROWS lanes, pack_b and pack_weights of TILE_COLS.
 typedef void PackFunction(float *dst, const float *src, size_t lane, size_t step, size_t lanes, size_t depth);
+typedef void PackRowsFunction(float *dst, const PackRows *from, size_t lanes, size_t depth);
 
 typedef struct TileKind {
     size_t per_unit;   // elements of depth in a word
     PackFunction *pack_a, *pack_b;
+    PackRowsFunction *pack_weights;
     TileFunction *tile;
 } TileKind;
+
+// The second factor: a matrix, or packed weights, whose rows are its columns.
+typedef struct SecondFactor {
+    MatrixView view;
+    const PackedMatrix *weights;   // NULL: the view
+} SecondFactor;
 
 #define PACK_FUNCTION(NAME, KIND, WIDTH)                                                                   \
     static void NAME(float *dst, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)  \
     {                                                                                                      \
         pack_panels(KIND, dst, WIDTH, src, lane, step, lanes, depth);                                      \
     }
+#define PACK_WEIGHTS_FUNCTION(NAME, KIND)                                                       \
+    static void NAME(float *dst, const PackRows *from, size_t lanes, size_t depth)              \
+    {                                                                                           \
+        if (from->packed->type == WEIGHTS_BF16) {                                               \
+            pack_rows(KIND, WEIGHTS_BF16, dst, TILE_COLS, from, lanes, depth);                  \
+        } else {                                                                                \
+            pack_rows(KIND, WEIGHTS_INT8, dst, TILE_COLS, from, lanes, depth);                  \
+        }                                                                                       \
+    }
 PACK_FUNCTION(pack_a_f32, WORD_F32, TILE_ROWS)
 PACK_FUNCTION(pack_b_f32, WORD_F32, TILE_COLS)
-static const TileKind kind_f32 = {1, pack_a_f32, pack_b_f32, tile_f32};
+PACK_WEIGHTS_FUNCTION(pack_weights_f32, WORD_F32)
+static const TileKind kind_f32 = {1, pack_a_f32, pack_b_f32, pack_weights_f32, tile_f32};
 #ifdef __AVX512BF16__
 PACK_FUNCTION(pack_a_bf16, WORD_PAIR, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_PAIR, TILE_COLS)
-static const TileKind kind_bf16 = {2, pack_a_bf16, pack_b_bf16, tile_bf16};
+PACK_WEIGHTS_FUNCTION(pack_weights_bf16, WORD_PAIR)
+static const TileKind kind_bf16 = {2, pack_a_bf16, pack_b_bf16, pack_weights_bf16, tile_bf16};
 #else
 PACK_FUNCTION(pack_a_bf16, WORD_ROUNDED, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_ROUNDED, TILE_COLS)
-static const TileKind kind_bf16 = {1, pack_a_bf16, pack_b_bf16, tile_f32};
+static const TileKind kind_bf16 = {1, pack_a_bf16, pack_b_bf16, pack_weights_f32, tile_f32};
 #endif
 
 // A tile at the border of c: computed aside, the part that exists is copied.
@@ -213,7 +232,18 @@ static TileEnd tile_end(const float *c, size_t ldc, size_t rows, size_t cols, bo
 // Panels of b that a thread packs in one go: of columns that lie side by side it reads whole lines.
 #define PACK_PANELS 4
 
-static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
+// Columns `first` … first + lanes − 1 of b, elements p0 … p0 + depth − 1.
+static void pack_second(const TileKind *kind, float *dst, const SecondFactor *b, size_t first, size_t p0, size_t lanes, size_t depth)
+{
+    if (b->weights != NULL) {
+        kind->pack_weights(dst, &(PackRows){.packed = b->weights, .first = first, .p0 = p0}, lanes, depth);
+    } else {
+        kind->pack_b(dst, b->view.data + p0 * b->view.row + first * b->view.col, b->view.col, b->view.row, lanes, depth);
+    }
+}
+
+static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixView a, const SecondFactor *b, size_t rows, size_t cols, size_t depth,
+                            bool accumulate)
 {
     float panels[PANEL_WORDS] __attribute__((aligned(64)));
     if (rows == 0 || cols == 0) {
@@ -228,7 +258,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
         return;
     }
     TaskGrid grid = task_grid(rows);
-    size_t depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, kind->per_unit);
+    size_t depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, PACKED_UNIT);
     size_t most = PANEL_WORDS * kind->per_unit / depth_block / TILE_COLS * TILE_COLS, col_block = even_block(cols, most, TILE_COLS);
 #pragma omp parallel if (rows * cols * depth > PARALLEL_WORK)
     for (size_t j0 = 0; j0 < cols; j0 += col_block) {
@@ -241,7 +271,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
 #pragma omp for schedule(static)
             for (size_t panel = 0; panel < n_panels; panel += PACK_PANELS) {
                 size_t j = panel * TILE_COLS;
-                kind->pack_b(panels + j * units, b.data + p0 * b.row + (j0 + j) * b.col, b.col, b.row, min_size(PACK_PANELS * TILE_COLS, block_cols - j), block_depth);
+                pack_second(kind, panels + j * units, b, j0 + j, p0, min_size(PACK_PANELS * TILE_COLS, block_cols - j), block_depth);
             }
 #pragma omp for schedule(dynamic)
             for (size_t task = 0; task < grid.row_blocks * n_groups; task++) {
@@ -254,14 +284,34 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
     }
 }
 
-void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
+static void scale_columns(float *out, const float *scales, size_t n, size_t count)
 {
-    blocked_product(&kind_f32, c, ldc, a, b, rows, cols, depth, accumulate);
+#pragma omp parallel for schedule(static) if (n * count > PARALLEL_WORK)
+    for (size_t t = 0; t < n; t++) {
+        for (size_t j = 0; j < count; j += VECTOR_FLOATS) {
+            float *to = out + t * count + j;
+            v_store_n(to, v_load_n(to, count - j) * v_load_n(scales + j, count - j), count - j);
+        }
+    }
 }
 
-void ISA_NAME(gemm_bf16)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
+void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
 {
-    blocked_product(&kind_bf16, c, ldc, a, b, rows, cols, depth, accumulate);
+    blocked_product(&kind_f32, c, ldc, a, &(SecondFactor){.view = b}, rows, cols, depth, accumulate);
+}
+
+// With bf16 products int8 numbers go through them as they are, which is exact; else a row's scale is in its packed numbers.
+static void many_rows_packed(float *out, const float *x, const PackedMatrix *w, size_t n)
+{
+#ifdef __AVX512BF16__
+    const TileKind *kind = &kind_bf16;
+#else
+    const TileKind *kind = &kind_f32;
+#endif
+    blocked_product(kind, out, w->n_out, (MatrixView){x, w->n_in, 1}, &(SecondFactor){.weights = w}, n, w->n_out, w->n_in, false);
+    if (w->type == WEIGHTS_INT8 && kind == &kind_bf16) {
+        scale_columns(out, w->scales, n, w->n_out);
+    }
 }
 
 void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
@@ -275,25 +325,34 @@ void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t
 
 void ISA_NAME(linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    blocked_product(&kind_f32, dx, n_in, (MatrixView){dout, n_out, 1}, (MatrixView){w, n_in, 1}, n, n_in, n_out, accumulate);
+    blocked_product(&kind_f32, dx, n_in, (MatrixView){dout, n_out, 1}, &(SecondFactor){.view = {w, n_in, 1}}, n, n_in, n_out, accumulate);
 }
 
 void ISA_NAME(linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
 {
-    blocked_product(&kind_f32, dw, n_in, (MatrixView){dout, 1, n_out}, (MatrixView){x, n_in, 1}, n_out, n_in, n, true);
+    blocked_product(&kind_f32, dw, n_in, (MatrixView){dout, 1, n_out}, &(SecondFactor){.view = {x, n_in, 1}}, n_out, n_in, n, true);
 }
 
 void ISA_NAME(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
 {
-    blocked_product(&kind_bf16, out, n_out, (MatrixView){x, n_in, 1}, (MatrixView){w, 1, n_in}, n, n_out, n_in, false);
+    blocked_product(&kind_bf16, out, n_out, (MatrixView){x, n_in, 1}, &(SecondFactor){.view = {w, 1, n_in}}, n, n_out, n_in, false);
 }
 
 void ISA_NAME(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    blocked_product(&kind_bf16, dx, n_in, (MatrixView){dout, n_out, 1}, (MatrixView){w, n_in, 1}, n, n_in, n_out, accumulate);
+    blocked_product(&kind_bf16, dx, n_in, (MatrixView){dout, n_out, 1}, &(SecondFactor){.view = {w, n_in, 1}}, n, n_in, n_out, accumulate);
 }
 
 void ISA_NAME(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
 {
-    blocked_product(&kind_bf16, dw, n_in, (MatrixView){dout, 1, n_out}, (MatrixView){x, n_in, 1}, n_out, n_in, n, true);
+    blocked_product(&kind_bf16, dw, n_in, (MatrixView){dout, 1, n_out}, &(SecondFactor){.view = {x, n_in, 1}}, n_out, n_in, n, true);
+}
+
+void ISA_NAME(packed_forward)(float *out, const float *x, const PackedMatrix *w, size_t n)
+{
+    if (n <= FEW_ROWS) {
+        ISA_NAME(few_rows_packed)(out, x, w, n);
+    } else {
+        many_rows_packed(out, x, w, n);
+    }
 }

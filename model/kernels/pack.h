@@ -5,6 +5,7 @@
 #ifndef MODEL_KERNELS_PACK_H
 #define MODEL_KERNELS_PACK_H
 
+#include "model/kernels/packed.h"
 #include "model/kernels/simd.h"
 
 #ifdef __AVX512BF16__
@@ -98,8 +99,58 @@ PACK_INLINE vfloat words_across(WordKind kind, const float *row, const float *ne
 // Words from one unit of a panel to the next: whole vectors, so that every store fills whole lines. What lies behind the last lane means nothing.
 #define PANEL_STRIDE(width) (((width) + VECTOR_FLOATS - 1) / VECTOR_FLOATS * VECTOR_FLOATS)
 
-// One panel of lanes whose depth is contiguous: src[i·lane + p]. `lanes` ≤ width of them exist.
-PACK_INLINE void pack_along(WordKind kind, float *dst, size_t width, const float *src, size_t lane, size_t lanes, size_t depth)
+// Rows whose lanes are packed: rows of a matrix, or of packed weights.
+typedef struct PackRows {
+    const float *data;            // element (i, p) is data[i·lane + p]; or, where it is NULL,
+    size_t lane;
+    const PackedMatrix *packed;   // element p0 + p of row first + i of this; p0 is a multiple of PACKED_UNIT
+    size_t first, p0;
+} PackRows;
+
+// The words of VECTOR_FLOATS·word_elements numbers of packed weights, which lie in one cache line. int8 numbers become words of f32 times `scale`, pairs as
+// they are.
+PACK_INLINE vfloat words_packed(WordKind kind, WeightType type, const char *numbers, float scale)
+{
+#ifdef __AVX512BF16__
+    if (kind == WORD_PAIR && type == WEIGHTS_BF16) {
+        return v_load((const float *)(const void *)numbers);
+    }
+    if (kind == WORD_PAIR) {
+        __m512 first = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)numbers)));
+        __m512 second = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(numbers + VECTOR_FLOATS))));
+        return (vfloat)(__m512)(__m512i)_mm512_cvtne2ps_pbh(second, first);
+    }
+#endif
+    typedef uint16_t halves __attribute__((vector_size(VECTOR_FLOATS * 2)));
+    typedef uint32_t wholes __attribute__((vector_size(VECTOR_FLOATS * 4)));
+    typedef int8_t bytes __attribute__((vector_size(VECTOR_FLOATS)));
+    (void)kind;
+    if (type == WEIGHTS_BF16) {
+        halves high;
+        memcpy(&high, numbers, sizeof high);
+        return (vfloat)(__builtin_convertvector(high, wholes) << 16);
+    }
+    bytes small;
+    memcpy(&small, numbers, sizeof small);
+    return __builtin_convertvector(small, vfloat) * v_set(scale);
+}
+
+PACK_INLINE vfloat row_words(WordKind kind, WeightType type, const PackRows *rows, size_t i, size_t p, size_t rest)
+{
+    if (type == WEIGHTS_F32) {
+        const float *row = rows->data + i * rows->lane + p;
+        // Rows lie too far apart for the processor to guess the next.
+        __builtin_prefetch(row + VECTOR_FLOATS * rows->lane);
+        return words_along(kind, row, rest);
+    }
+    const PackedMatrix *m = rows->packed;
+    size_t numbers = packed_line_numbers(type), at = rows->p0 + p, row = rows->first + i;
+    const char *line = packed_line(m, row, at / numbers);
+    return words_packed(kind, type, line + at % numbers * (PACKED_LINE / numbers), type == WEIGHTS_INT8 && kind == WORD_F32 ? m->scales[row] : 1.0f);
+}
+
+// One panel of lanes whose depth is contiguous: rows `begin` … of which `lanes` ≤ width exist.
+PACK_INLINE void pack_along(WordKind kind, WeightType type, float *dst, size_t width, const PackRows *from, size_t begin, size_t lanes, size_t depth)
 {
     const size_t step = VECTOR_FLOATS * word_elements(kind);
     for (size_t first = 0; first < width; first += VECTOR_FLOATS) {
@@ -109,12 +160,11 @@ PACK_INLINE void pack_along(WordKind kind, float *dst, size_t width, const float
             bool whole = count >= group && p + step <= depth;
 #pragma GCC unroll 16
             for (size_t i = 0; i < VECTOR_FLOATS; i++) {
-                const float *row = src + (first + i) * lane + p;
                 rows[i] = (vfloat){0};
                 if (i < group && whole) {
-                    rows[i] = words_along(kind, row, step);
+                    rows[i] = row_words(kind, type, from, begin + first + i, p, step);
                 } else if (i < group && i < count) {
-                    rows[i] = words_along(kind, row, depth - p);
+                    rows[i] = row_words(kind, type, from, begin + first + i, p, depth - p);
                 }
             }
             transpose_square(rows);
@@ -126,6 +176,15 @@ PACK_INLINE void pack_along(WordKind kind, float *dst, size_t width, const float
                 }
             }
         }
+    }
+}
+
+// Packs `lanes` rows, `depth` numbers of each.
+PACK_INLINE void pack_rows(WordKind kind, WeightType type, float *dst, size_t width, const PackRows *from, size_t lanes, size_t depth)
+{
+    size_t units = (depth + word_elements(kind) - 1) / word_elements(kind);
+    for (size_t i = 0; i < lanes; i += width, dst += units * PANEL_STRIDE(width)) {
+        pack_along(kind, type, dst, width, from, i, lanes - i < width ? lanes - i : width, depth);
     }
 }
 
@@ -156,10 +215,7 @@ PACK_INLINE void pack_panels(WordKind kind, float *dst, size_t width, const floa
         pack_across(kind, dst, width, src, step, lanes, depth);
         return;
     }
-    size_t units = (depth + word_elements(kind) - 1) / word_elements(kind);
-    for (size_t i = 0; i < lanes; i += width, dst += units * PANEL_STRIDE(width)) {
-        pack_along(kind, dst, width, src + i * lane, lane, lanes - i < width ? lanes - i : width, depth);
-    }
+    pack_rows(kind, WEIGHTS_F32, dst, width, &(PackRows){.data = src, .lane = lane}, lanes, depth);
 }
 
 #endif
