@@ -9,6 +9,7 @@
 #include <omp.h>
 #endif
 
+#include "base/memory.h"
 #include "training/muon.h"
 
 static const char *const names[] = {"adamw", "muon"};
@@ -73,8 +74,8 @@ int optimizer_create(Optimizer *optimizer, OptimizerKind kind, const TensorTable
     optimizer->scratch_floats = kind == OPTIMIZER_MUON ? muon_scratch_floats(table) : 0;
     optimizer->scratch_threads = thread_count();
     size_t scratch = optimizer->scratch_floats * optimizer->scratch_threads;
-    optimizer->m = calloc(table->total, sizeof(float));
-    optimizer->v = calloc(optimizer->v_table.total, sizeof(float));
+    optimizer->m = memory_large(table->total * sizeof(float));
+    optimizer->v = memory_large(optimizer->v_table.total * sizeof(float));
     optimizer->scratch = malloc((scratch + 1) * sizeof(float));
     if (optimizer->m == NULL || optimizer->v == NULL || optimizer->scratch == NULL) {
         size_t floats = table->total + optimizer->v_table.total + scratch;
