@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "benchmarks/bench.h"
+#include "benchmarks/onednn.h"
 #include "model/block.h"
 
 // Tokens of a product.
@@ -54,6 +55,7 @@ static size_t find_libraries(Library libraries[2])
 typedef struct ProductContext {
     LinearKernels linear;
     const Library *library;   // NULL: ours
+    OnednnProduct *const *rounded;   // the three products in bf16 of oneDNN, or NULL
     float *y, *x, *w, *dx, *dw;
     size_t in, out;
 } ProductContext;
@@ -74,7 +76,11 @@ static void run_products(void *context)
 {
     const ProductContext *c = context;
     size_t n = ROWS, in = c->in, out = c->out;
-    if (c->library == NULL) {
+    if (c->rounded != NULL) {
+        for (size_t i = 0; i < 3; i++) {
+            onednn_product_run(c->rounded[i]);
+        }
+    } else if (c->library == NULL) {
         c->linear.forward(c->y, c->x, c->w, n, in, out);
         c->linear.backward_input(c->dx, c->y, c->w, n, in, out, false);
         c->linear.backward_weight(c->dw, c->y, c->x, n, in, out);
@@ -85,7 +91,33 @@ static void run_products(void *context)
     }
 }
 
-// One shape; ours and a library's in turns.
+// Ours and another's in turns.
+static void compare(Bench *bench, const char *type, const char *name, const char *other, ProductContext *ours, ProductContext *theirs, double work, double required)
+{
+    Spread seconds[2];
+    char label[64];
+    time_in_turns(seconds, (size_t)bench->runs, run_products, (void *const[]){ours, theirs});
+    snprintf(label, sizeof label, "gemm %s %s over %s", type, name, other);
+    report_line(&bench->report, label, rate_of(seconds[0], work), "GFLOP/s", rate_of(seconds[1], work).median, required);
+}
+
+// oneDNN's bf16 products get factors that are rounded already; ours round f32 while they pack.
+static void compare_rounded(Bench *bench, const char *name, ProductContext *ours, double work)
+{
+    size_t n = ROWS, in = ours->in, out = ours->out;
+    OnednnProduct *products[3] = {onednn_product_create(n, out, in, false, true, false), onednn_product_create(n, in, out, false, false, false),
+                                  onednn_product_create(out, in, n, true, false, true)};
+    if (products[0] != NULL && products[1] != NULL && products[2] != NULL) {
+        ProductContext theirs = *ours;
+        theirs.rounded = products;
+        compare(bench, "bf16", name, "oneDNN", ours, &theirs, work, 0.85);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        onednn_product_free(products[i]);
+    }
+}
+
+// One shape.
 static int bench_shape(Bench *bench, const char *name, size_t out, size_t in, bool bf16, Error *error)
 {
     ProductContext ours = {.linear = linear_kernels(bench->kernels, bf16), .in = in, .out = out};
@@ -105,11 +137,11 @@ static int bench_shape(Bench *bench, const char *name, size_t out, size_t in, bo
         size_t count = bf16 ? 0 : find_libraries(libraries);
         for (size_t i = 0; i < count; i++) {
             ProductContext theirs = ours;
-            Spread seconds[2];
             theirs.library = &libraries[i];
-            time_in_turns(seconds, (size_t)bench->runs, run_products, (void *const[]){&ours, &theirs});
-            snprintf(label, sizeof label, "gemm f32 %s over %s", name, libraries[i].name);
-            report_line(&bench->report, label, rate_of(seconds[0], work), "GFLOP/s", rate_of(seconds[1], work).median, libraries[i].dnnl != NULL ? 0.92 : 0.0);
+            compare(bench, "f32", name, libraries[i].name, &ours, &theirs, work, libraries[i].dnnl != NULL ? 0.92 : 0.0);
+        }
+        if (bf16) {
+            compare_rounded(bench, name, &ours, work);
         }
     }
     free(ours.x), free(ours.w), free(ours.y), free(ours.dx), free(ours.dw);
