@@ -1,5 +1,6 @@
 // Packed documents in whole models of every mixer, form and stack (tests/choices.h): a window gives what its documents give one by one, in outputs and in the
 // sum of their gradients; nothing of one document reaches another, to the bit; several threads, recomputation and bf16 change none of it.
+#include "model/block.h"
 #include "model/kernels/documents.h"
 #include "tests/choices.h"
 #include "tests/documents.h"
@@ -36,6 +37,18 @@ static double documents_pass(float *grads, float *logits, const Model *model, Wo
 
 // ---- One by one ----
 
+// Relative RMS of a gradient. A memory that starts empty answers a document's first query with that token's value, made as long as ever: key and query have no
+// part in it but rounding, divided by a product of theirs that may be small. (That the mixers themselves give the same bits is test_documents' to show.)
+static double gradient_tolerance(const Model *model)
+{
+    bool empty = false;
+    for (size_t layer = 0; layer < (size_t)model->config.n_layer; layer++) {
+        MixerNeeds needs = model->blocks[layer].shape.needs;
+        empty = empty || (!needs.start && !needs.bare);
+    }
+    return empty ? 1e-3 : 3e-5;
+}
+
 static void check_alone(const ModelConfig *config, DocumentCut cut, const Kernels *kernels)
 {
     Pool pool = {0};
@@ -68,9 +81,8 @@ static void check_alone(const ModelConfig *config, DocumentCut cut, const Kernel
     check_close(where, "logits", logits, to_doubles(&pool, own_logits, N * vocab), N * vocab, 1e-5);
     for (size_t i = 0; i < model.table.count; i++) {
         const Tensor *tensor = &model.table.items[i];
-        // Either may be off by the tolerance.
         check_close(where, tensor->name, grads + tensor->offset, to_doubles(&pool, own_grads + tensor->offset, tensor->count), tensor->count,
-                    2.0 * GOLDEN_FAST_GRADIENT);
+                    gradient_tolerance(&model));
     }
     free_model(&model, workspace);
     pool_free(&pool);
@@ -178,11 +190,11 @@ static void check_leak(const ModelConfig *config, size_t border, bool bf16, cons
 static void test_leak(void **state)
 {
     (void)state;
-    static const size_t borders[] = {1, 33, 64, 70, LENGTH - 1};
+    static const size_t borders[] = {1, 33, 64, 70, LENGTH - 1, 2};
     for (size_t i = 0; i < MODEL_CHOICES; i++) {
         ModelConfig config = choice_config(i, false);
-        for (size_t j = 0; j < sizeof borders / sizeof borders[0]; j++) {
-            check_leak(&config, borders[j], j % 2 == 1, kernels_available()[0]);
+        for (size_t j = i % 2; j < sizeof borders / sizeof borders[0]; j += 2) {
+            check_leak(&config, borders[j], j / 2 % 2 == 1, kernels_available()[0]);
         }
         for (const Kernels *const *kernels = kernels_available() + 1; *kernels != NULL; kernels++) {
             check_leak(&config, 50, i % 2 == 0, *kernels);
