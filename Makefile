@@ -1,12 +1,13 @@
 # lattice.c: `make` builds the programs, `make help` lists the other targets.
 #
-#   CC=gcc|clang  BUILD=build  OPENMP=1|0  ONEDNN=0|1  SANITIZE=address,undefined  OPT=-O3  V=1 (shows the commands)
+#   CC=gcc|clang  BUILD=build  OPENMP=1|0  ONEDNN=0|1  MPI=0|1  SANITIZE=address,undefined  OPT=-O3  V=1 (shows the commands)
 #   ISAS="generic avx2 avx512": the instruction sets that are compiled, to be chosen among at run time
 
 ifeq ($(origin CC),default)
   CC := gcc
 endif
 ONEDNN   ?= 0
+MPI      ?= 0
 BUILD    ?= $(if $(filter 1,$(ONEDNN)),build-onednn,build)
 OPENMP   ?= 1
 OPT      ?= -O3
@@ -46,6 +47,14 @@ ifneq ($(SANITIZE),)
   CFLAGS  += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
   LDFLAGS += -fsanitize=$(SANITIZE)
 endif
+# Only ./train knows of ranks: it is linked with ranks_mpi.o, which then stands in for the library's ranks.o.
+ifeq ($(MPI),1)
+  MPICC     ?= mpicc
+  RANKS_OBJ := $(BUILD)/training/ranks_mpi.o
+  MPI_LIBS  := $(shell $(MPICC) --showme:link 2>/dev/null)
+  $(if $(MPI_LIBS),,$(warning $(MPICC) of Open MPI is missing: `make MPI=1 setup` installs it))
+  MPI_TESTS := $(BUILD)/tests/mpi/test_ranks
+endif
 # Apple's clang has no -fopenmp: use it only where a program with it links; the programs say at start whether they have it.
 ifeq ($(OPENMP),1)
   HAVE_OPENMP := $(shell printf 'int main(void){return 0;}' | $(CC) -fopenmp -x c - -o /dev/null 2>/dev/null && echo 1)
@@ -58,7 +67,7 @@ ifeq ($(OPENMP),1)
 endif
 
 ISA_SRC  := $(filter-out model/kernels/kernels.c $(if $(filter 1,$(ONEDNN)),,model/kernels/onednn.c), $(wildcard model/kernels/*.c model/mixers/*.c))
-LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC) model/kernels/onednn.c, $(wildcard base/*.c benchmarks/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c))
+LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC) model/kernels/onednn.c training/ranks_mpi.c, $(wildcard base/*.c benchmarks/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c))
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(foreach isa,$(ISAS),$(ISA_SRC:%.c=$(BUILD)/$(isa)/%.o)) $(BF16_OBJ)
 LIB      := $(BUILD)/liblattice.a
 REF_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/reference/*.c))
@@ -69,11 +78,22 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 all: $(PROGRAMS) $(BUILD)/stories
 
 define program_rule
-$(1): $(BUILD)/$(filter %/$(notdir $(1)).o,$(MAINS:.c=.o)) $(LIB)
+$(1): $(BUILD)/$(filter %/$(notdir $(1)).o,$(MAINS:.c=.o)) $(2) $(LIB) $(PROGRAM_DIR).linked
 	@echo '  link $$@'
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$(filter-out %.linked,$$^) $$(LDLIBS) $(3)
 endef
-$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p),$(if $(filter %train,$(p)),$(RANKS_OBJ)),$(if $(filter %train,$(p)),$(MPI_LIBS)))))
+
+# Programs of another build are linked anew: this file changes when BUILD or MPI does.
+.PHONY: force
+$(PROGRAM_DIR).linked: force
+	@mkdir -p $(dir $@)
+	@[ "$$(cat $@ 2>/dev/null)" = "$(BUILD) $(MPI)" ] || echo "$(BUILD) $(MPI)" >$@
+
+$(BUILD)/training/ranks_mpi.o: CFLAGS += $(shell $(MPICC) --showme:compile 2>/dev/null)
+$(BUILD)/tests/mpi/test_ranks: $(BUILD)/tests/mpi/test_ranks.o $(RANKS_OBJ) $(LIB)
+	@echo '  link $@'
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS) $(MPI_LIBS)
 
 $(BUILD)/stories: $(BUILD)/data/stories.o $(LIB)
 	@echo '  link $@'
@@ -113,6 +133,7 @@ cppcheck:
 
 help:
 	@echo 'make              builds ./prepare ./tokenize ./train ./generate ./eval_ppl'
+	@echo 'make MPI=1        the same, with a ./train for mpirun'
 	@echo 'make test         installs what is missing, builds and runs all tests'
 	@echo 'make quickstart   the whole way once: corpus, training (two minutes), perplexity, sample'
 	@echo 'make bench        builds ./bench, which measures this build beside the ceilings of this machine'
@@ -120,18 +141,23 @@ help:
 	@echo 'make asan         the tests under address and undefined-behaviour sanitizers'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS seconds (needs clang; default 20)'
 	@echo 'make clean        removes what was built'
-	@echo 'variables         CC=gcc|clang  BUILD=folder  OPENMP=0|1  ONEDNN=0|1  OPT=-O3'
+	@echo 'variables         CC=gcc|clang  BUILD=folder  OPENMP=0|1  ONEDNN=0|1  MPI=0|1 (./train on several machines)  OPT=-O3'
 
 setup:
-	@scripts/setup
+	@scripts/setup $(if $(filter 1,$(MPI)),--mpi)
 
 # Setup may install a compiler or a library, so the build starts in a make of its own.
 test: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) run-tests
 
 .PHONY: run-tests
-run-tests: all $(TESTS) $(BUILD)/tests/golden
-	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) tests/run $(TESTS)
+run-tests: all $(TESTS) $(MPI_TESTS) $(BUILD)/tests/golden
+	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) SCRIPTS="$(if $(MPI_TESTS),tests/mpi/test_mpi.sh)" tests/run $(TESTS)
+
+# Only what a build with MPI=1 has beside the other tests.
+.PHONY: test-mpi
+test-mpi: $(PROGRAM_DIR)train $(PROGRAM_DIR)prepare $(BUILD)/stories $(MPI_TESTS)
+	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) sh tests/mpi/test_mpi.sh
 
 quickstart: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) all
@@ -157,6 +183,6 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 clean:
-	rm -rf $(BUILD) $(PROGRAMS)
+	rm -rf $(BUILD) $(PROGRAMS) $(PROGRAM_DIR).linked
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -212,6 +212,59 @@ static void test_reset_at_document(void **state)
     trainer_free(&plain);
 }
 
+// The gradient of micro-batches [first, end) of the first step, summed in one go.
+static void sum_micro(float *gradients, Trainer *trainer, size_t first, size_t end, float scale)
+{
+    int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
+    Error error;
+    memset(gradients, 0, trainer->model.table.total * sizeof *gradients);
+    for (size_t i = first; i < end; i++) {
+        assert_ok(loader_window(trainer->train, tokens, targets, i, &error), &error);
+        model_forward(&trainer->model, trainer->workspace, NULL, 0, tokens, 1, SEQ_LEN);
+        model_loss(NULL, gradients, &trainer->model, trainer->workspace, targets, scale);
+        model_backward(gradients, &trainer->model, trainer->workspace, tokens);
+    }
+}
+
+// The shares of a step are summed each by itself, then in order: three of five micro-batches are 1, 2 and 2 of them.
+static void test_shares(void **state)
+{
+    static const size_t starts[] = {0, 1, 3, 5};
+    Trainer trainer, fresh;
+    Model model;
+    Error error;
+    ModelConfig config = tiny_config();
+    TrainerOptions options = tiny_options(OPTIMIZER_ADAMW, 1, 5);
+    options.shares = 3;
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    model_init(&model, 1, SEQ_LEN);
+    double more = trainer_bytes(&config, &model.table, &options);
+    assert_ok(trainer_create(&trainer, &model, &options, &error), &error);
+    trainer.train = ((const Fixture *)*state)->loader;
+    tiny_trainer(&fresh, *state, 1, 5);
+    options.shares = 0;
+    assert_true(more - trainer_bytes(&config, &fresh.model.table, &options) == (double)fresh.model.table.total * sizeof(float));
+    StepResult result = steps(&trainer, 1);
+    assert_int_equal(result.targets, 5 * SEQ_LEN);
+    size_t total = fresh.model.table.total;
+    float *sum = calloc(total, sizeof *sum), *share = calloc(total, sizeof *share);
+    assert_true(sum != NULL && share != NULL);
+    for (size_t s = 0; s < 3; s++) {
+        sum_micro(share, &fresh, starts[s], starts[s + 1], (float)(1.0 / (5.0 * SEQ_LEN)));
+        for (size_t i = 0; i < total; i++) {
+            sum[i] += share[i];
+        }
+    }
+    assert_memory_equal(sum, trainer.gradients, total * sizeof *sum);
+    StepResult whole = steps(&fresh, 1);
+    assert_true(fabs(whole.loss / result.loss - 1.0) < 1e-12);
+    assert_true(relative_rms(sum, fresh.gradients, total) < 1e-6 && memcmp(sum, fresh.gradients, total * sizeof *sum) != 0);
+    free(sum);
+    free(share);
+    trainer_free(&trainer);
+    trainer_free(&fresh);
+}
+
 #ifdef _OPENMP
 static void check_threads(const Fixture *fixture, OptimizerKind optimizer)
 {
@@ -520,6 +573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_learns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_accumulation, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reset_at_document, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_shares, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_clip_and_spike, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_skips, set_up, tear_down),

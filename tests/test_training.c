@@ -234,6 +234,32 @@ static void test_log(void **state)
 
 // ---- settings ----
 
+// A share of the step for each rank: smaller micro-batches, at least one a share, and no fewer shares than ranks.
+static void test_settings_ranks(void **state)
+{
+    (void)state;
+    Error error;
+    RunSize size = {.params = 1100000, .windows = 1000, .ranks = 2};
+    TrainSettings *s = PARSE("train", "a.txt", "--out", "run");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_true(s->shares == 2 && s->batch_tokens == 4096 && s->micro_batch == 2);
+    drop(s);
+    size.ranks = 6;
+    s = PARSE("train", "a.txt", "--out", "run");
+    assert_ok(settings_resolve(s, &size, &error), &error);
+    assert_true(s->shares == 6 && s->batch_tokens == 6144 && s->micro_batch == 1);
+    drop(s);
+    s = PARSE("train", "a.txt", "--out", "run", "--shares", "4");
+    assert_int_equal(settings_resolve(s, &size, &error), -1);
+    assert_non_null(strstr(error.text, "--shares 4 in a step, too few for 6 ranks"));
+    drop(s);
+    size.ranks = 1;
+    s = PARSE("train", "a.txt", "--out", "run", "--shares", "3", "--batch-tokens", "4k", "--micro-batch", "2");
+    assert_int_equal(settings_resolve(s, &size, &error), -1);
+    assert_non_null(strstr(error.text, "has 2 micro-batches, too few for 3 shares"));
+    drop(s);
+}
+
 static void test_settings_resolve(void **state)
 {
     (void)state;
@@ -369,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_loss_watch),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_settings_resolve),
+        cmocka_unit_test(test_settings_ranks),
         cmocka_unit_test(test_settings_model),
         cmocka_unit_test(test_settings_restore),
     };

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
+#include "training/ranks.h"
 #include "training/sample.h"
 
 #define SPEED_DECAY 0.9   // of the moving mean of a step's time
@@ -17,9 +20,23 @@
 
 // ---- checkpoints ----
 
+// Ranks make the same steps each for itself: the first one's weights are those of the run only if they are the others', too. Returns 0, or
+// -1 with `error` set.
+static int check_ranks(const Run *run, Error *error)
+{
+    const Model *model = &run->trainer->model;
+    uint64_t hash = ranks_count(run->trainer->ranks) > 1 ? XXH3_64bits(model->params, model->table.total * sizeof *model->params) : 0;
+    return ranks_same(run->trainer->ranks, hash, "other weights", error) ? error_prefix(error, "step %" PRId64, run->trainer->step) : 0;
+}
+
+// Only the first rank writes; the others take it as done.
 static int save(Run *run, Error *error)
 {
     Trainer *trainer = run->trainer;
+    if (!ranks_first(trainer->ranks)) {
+        run->saved_step = trainer->step;
+        return 0;
+    }
     if (trainer_check_weights(trainer, error)) {
         return error_prefix(error, "step %" PRId64 " is not saved", trainer->step);
     }
@@ -113,6 +130,9 @@ static LogSource *source_places(const Run *run)
 
 static void write_log(Run *run, const StepResult *result, double seconds, double val_loss)
 {
+    if (!ranks_first(run->trainer->ranks)) {
+        return;
+    }
     LogRecord record = {.step = run->trainer->step, .tokens = run->trainer->tokens_seen, .loss = result->loss, .lr = result->lr,
                         .grad_norm = result->grad_norm, .tokens_per_second = (double)run->settings->batch_tokens / seconds, .val_loss = val_loss,
                         .clipped = result->clipped, .spike = result->spike, .rising = result->rising, .skipped = result->skipped ? result->where : NULL,
@@ -130,8 +150,12 @@ static void write_log(Run *run, const StepResult *result, double seconds, double
 static void write_sample(Run *run)
 {
     Error error;
+    uint64_t seed = rng_next(&run->trainer->rng);
+    if (!ranks_first(run->trainer->ranks)) {
+        return;
+    }
     MESSAGE(run, "sample at step %" PRId64 ":", run->trainer->step);
-    if (sample_text(stderr, &run->trainer->model, run->tokenizer, rng_next(&run->trainer->rng), &error)) {
+    if (sample_text(stderr, &run->trainer->model, run->tokenizer, seed, &error)) {
         MESSAGE(run, "warning: no sample: %s", error.text);
     }
 }
@@ -184,9 +208,23 @@ static int run_step(Run *run, Error *error)
         write_sample(run);
     }
     if (settings->save_every > 0 && trainer->step % settings->save_every == 0 && trainer->step < trainer->schedule.steps) {
+        if (check_ranks(run, error)) {
+            return name_checkpoint(run, error);
+        }
         save_or_warn(run);
     }
     return 0;
+}
+
+// The last checkpoint, unless it is there. Returns `status`, or -1 with `error` set.
+static int finish(Run *run, int status, Error *error)
+{
+    Trainer *trainer = run->trainer;
+    if (check_ranks(run, error)) {
+        return name_checkpoint(run, error);
+    }
+    int failed = run->saved_step != trainer->step && save(run, error) ? name_checkpoint(run, error) : 0;
+    return ranks_agree(trainer->ranks, failed, error) != 0 ? -1 : status;
 }
 
 int run_loop(Run *run, Error *error)
@@ -195,15 +233,16 @@ int run_loop(Run *run, Error *error)
     progress_init(&run->progress);
     run->seconds_a_step = 0.0;
     run->log_fails = false;
-    if (train_log_open(&run->log, run->settings->out, trainer->step, error)) {
+    run->log = (TrainLog){.fd = -1};
+    int status = ranks_first(trainer->ranks) ? train_log_open(&run->log, run->settings->out, trainer->step, error) : 0;
+    if (ranks_agree(trainer->ranks, status, error)) {
         return -1;
     }
-    int status = 0;
     while (status == 0 && trainer->step < trainer->schedule.steps) {
-        status = trainer->stop != NULL && *trainer->stop != 0 ? TRAINER_STOPPED : run_step(run, error);
+        status = run_step(run, error);
     }
-    if (status >= 0 && run->saved_step != trainer->step && save(run, error)) {
-        status = name_checkpoint(run, error);
+    if (status >= 0) {
+        status = finish(run, status, error);
     }
     progress_break(&run->progress);
     train_log_close(&run->log);

@@ -103,6 +103,8 @@ static void add_run_flags(TrainSettings *s)
     add_length(s, SETTING_FREE, "batch-tokens", &s->batch_tokens, 0, 1 << 30,
                "tokens in a step, in whole micro-batches; 0: by the size of the model");
     add_size(s, SETTING_FREE, "micro-batch", &s->micro_batch, 0, 1 << 20, "sequences in memory at once; 0: at most 4");
+    add_size(s, SETTING_FREE, "shares", &s->shares, 0, 1 << 20,
+             "parts of a step that are summed each by itself, then with the others; up to so many ranks give the same bits; 0: one for each rank");
     add_size(s, SETTING_FREE, "steps", &s->steps, 0, MAX_STEPS, "length of the run in steps; 0: see --epochs");
     add_size(s, SETTING_HERE, "tokens", &s->tokens, 0, 9e15, "length of the run in tokens; 0: see --epochs");
     add_real(s, SETTING_HERE, "epochs", &s->epochs, 0.0, 1e9,
@@ -512,13 +514,21 @@ static const SizeDefaults *defaults_for(uint64_t params)
 static int resolve_batch(TrainSettings *s, const RunSize *size, const SizeDefaults *defaults, Error *error)
 {
     bool asked = s->batch_tokens > 0;
+    int64_t ranks = size->ranks > 1 ? size->ranks : 1;
+    s->shares = s->shares > 0 ? s->shares : ranks;
+    if (s->shares < ranks) {
+        return error_set(error, "the run adds up --shares %" PRId64 " in a step, too few for %" PRId64 " ranks: start fewer, or give --shares %" PRId64
+                         " (sums are then rounded otherwise)", s->shares, ranks, ranks);
+    }
     if (!asked) {
-        // Little data: still ten steps an epoch.
+        // Little data: still ten steps an epoch; but work for each of several shares.
         int64_t most = (int64_t)(size->windows / 10 < 1 ? 1 : size->windows / 10);
+        int64_t least = s->shares > 1 ? s->shares * (s->micro_batch > 0 ? s->micro_batch : 1) * s->seq_len : 0;
         s->batch_tokens = most < defaults->batch_tokens / s->seq_len ? most * s->seq_len : defaults->batch_tokens;
+        s->batch_tokens = s->batch_tokens < least ? least : s->batch_tokens;
     }
     if (s->micro_batch == 0) {
-        int64_t fit = s->batch_tokens / s->seq_len;
+        int64_t fit = s->batch_tokens / s->seq_len / s->shares;
         s->micro_batch = fit > 4 ? 4 : fit < 1 ? 1 : fit;
     }
     int64_t micro_tokens = s->micro_batch * s->seq_len;
@@ -532,6 +542,10 @@ static int resolve_batch(TrainSettings *s, const RunSize *size, const SizeDefaul
                 s->batch_tokens, rounded, s->micro_batch, s->seq_len);
     }
     s->batch_tokens = rounded;
+    if (rounded / micro_tokens < s->shares) {
+        return error_set(error, "a step of --batch-tokens %" PRId64 " has %" PRId64 " micro-batches, too few for %" PRId64 " shares (one or more a rank): "
+                         "lower --micro-batch %" PRId64 " or raise --batch-tokens", rounded, rounded / micro_tokens, s->shares, s->micro_batch);
+    }
     return 0;
 }
 

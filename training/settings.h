@@ -29,6 +29,7 @@ typedef struct TrainSettings {
     const char *out, *data_text, *preset, *config_file, *tokenizer, *val, *text_key, *where;
     double val_fraction;
     int64_t seq_len, batch_tokens, micro_batch;   // batch_tokens and micro_batch 0: chosen by settings_resolve
+    int64_t shares;                               // of a step (training/trainer.h); 0: one for each rank
     int64_t steps, tokens;                        // 0: not given
     double epochs;                                // 0: not given
     double lr, min_lr;                            // 0 and −1: chosen by settings_resolve
@@ -56,6 +57,7 @@ typedef struct TrainSettings {
 typedef struct RunSize {
     uint64_t params;       // numbers in the model
     uint64_t windows;      // windows of seq_len tokens in an epoch, at least 1
+    int ranks;             // processes that work on a step (training/ranks.h); 0 counts as 1
 } RunSize;
 
 void settings_init(TrainSettings *settings);
@@ -84,7 +86,7 @@ int settings_model(ModelConfig *config, bool *vocab_is_asked, const TrainSetting
 int settings_same_model(const TrainSettings *settings, const ModelConfig *checkpoint, Error *error);
 
 // Chooses what was left open, rounds batch_tokens up to whole micro-batches and turns tokens or epochs into steps; afterwards
-// micro_batch, batch_tokens, steps, lr, min_lr, warmup, eval_every and save_every hold the numbers of the run. Says roundings on
+// micro_batch, batch_tokens, shares, steps, lr, min_lr, warmup, eval_every and save_every hold the numbers of the run. Says roundings on
 // stderr. Returns 0, or -1 with `error` set.
 int settings_resolve(TrainSettings *settings, const RunSize *size, Error *error);
 

@@ -1,5 +1,6 @@
 // ./train: from data and flags to checkpoints. Puts the parts together, in this order: folder and checkpoint, data and tokenizer,
-// shape, numbers of the run, memory, model, loop.
+// shape, numbers of the run, memory, model, loop. Several ranks go through these stages together (training/ranks.h): where a stage writes
+// files the first does it and the others find it done; an error in one ends all.
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -11,6 +12,8 @@
 #include <omp.h>
 #endif
 
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/lock.h"
@@ -19,6 +22,7 @@
 #include "checkpoint/checkpoint.h"
 #include "training/memory.h"
 #include "training/outdir.h"
+#include "training/ranks.h"
 #include "training/run.h"
 #include "training/run_data.h"
 #include "training/settings.h"
@@ -31,14 +35,17 @@ static volatile sig_atomic_t stop_signal;
 // Everything that a run holds from start to end.
 typedef struct Job {
     TrainSettings settings;
+    Ranks ranks;
     const Kernels *kernels;
-    int lock;
+    int lock;                  // of the first rank
     char *checkpoint;          // folder to resume from; NULL: a new run
     cJSON *saved;              // its trainer.json
     int64_t saved_step;
     RunData data;
     char *tokenizer_copy;      // OUT/tokenizer.json
     ModelConfig config;
+    bool vocab_is_asked;       // the command line or a file says how large the vocabulary is
+    TrainerOptions options;
     Model model;
     Trainer trainer;
 } Job;
@@ -52,16 +59,22 @@ static void on_signal(int number)
     stop_signal = number;
 }
 
-static void set_threads(int64_t threads)
+// Ranks that share processors share them evenly.
+static void set_threads(int64_t threads, const Ranks *ranks)
 {
 #ifdef _OPENMP
-    if (threads > omp_get_num_procs()) {
-        fprintf(stderr, "warning: --threads %" PRId64 " is more than the %d processors there are, which is slower\n", threads, omp_get_num_procs());
+    int processors = omp_get_num_procs() / ranks->sharing > 0 ? omp_get_num_procs() / ranks->sharing : 1;
+    if (threads > processors) {
+        fprintf(stderr, "warning: --threads %" PRId64 " is more than the %d processors there are%s, which is slower\n", threads, processors,
+                ranks->sharing > 1 ? " for each rank" : "");
     }
     if (threads > 0) {
         omp_set_num_threads((int)threads);
+    } else if (ranks->sharing > 1 && getenv("OMP_NUM_THREADS") == NULL) {
+        omp_set_num_threads(processors);
     }
 #else
+    (void)ranks;
     if (threads > 1) {
         fprintf(stderr, "warning: built without OpenMP: one thread is used\n");
     }
@@ -72,7 +85,7 @@ static void set_threads(int64_t threads)
 
 static int lock_out(Job *job, Error *error)
 {
-    if (job->lock >= 0) {
+    if (job->lock >= 0 || !ranks_first(&job->ranks)) {
         return 0;
     }
     if (folder_make(job->settings.out, error)) {
@@ -167,6 +180,9 @@ static int keep_tokenizer(Job *job, Error *error)
     if (job->tokenizer_copy == NULL) {
         return error_set(error, "out of memory");
     }
+    if (!ranks_first(&job->ranks)) {
+        return 0;
+    }
     // Whatever form it came in, checkpoints hold a tokenizer.json.
     return tokenizer_save(job->data.dataset.tokenizer, job->tokenizer_copy, error);
 }
@@ -175,17 +191,17 @@ static int keep_tokenizer(Job *job, Error *error)
 
 // The vocabulary is the tokenizer's. What the command line or a file says must agree, except where it was a wish for a tokenizer to be
 // trained.
-static int settle_vocabulary(Job *job, bool vocab_is_asked, Error *error)
+static int settle_vocabulary(Job *job, Error *error)
 {
     const Dataset *dataset = &job->data.dataset;
     int64_t asked = job->config.vocab_size;
     if (dataset->tokenizer == NULL) {
-        return vocab_is_asked ? 0 : error_set(error, "%s: token shards need --tokenizer FILE, or --vocab-size N to train without one",
+        return job->vocab_is_asked ? 0 : error_set(error, "%s: token shards need --tokenizer FILE, or --vocab-size N to train without one",
                                               dataset->sources[0].train.items[0]);
     }
     int64_t actual = (int64_t)tokenizer_vocab_size(dataset->tokenizer);
     bool wish = dataset->prepared && job->settings.tokenizer == NULL && job->saved == NULL && actual < asked;
-    if (actual != asked && vocab_is_asked && !wish) {
+    if (actual != asked && job->vocab_is_asked && !wish) {
         return error_set(error, "the tokenizer %s has %" PRId64 " ids, but vocab_size is %" PRId64 ": leave --vocab-size out, or change it",
                          dataset->tokenizer_path, actual, asked);
     }
@@ -196,10 +212,10 @@ static int settle_vocabulary(Job *job, bool vocab_is_asked, Error *error)
     return 0;
 }
 
-static int find_shape(Job *job, bool *vocab_is_asked, Error *error)
+static int find_shape(Job *job, Error *error)
 {
     if (job->checkpoint == NULL) {
-        if (settings_model(&job->config, vocab_is_asked, &job->settings, error)) {
+        if (settings_model(&job->config, &job->vocab_is_asked, &job->settings, error)) {
             return -1;
         }
         config_settle_length(&job->config, job->settings.seq_len);
@@ -209,7 +225,7 @@ static int find_shape(Job *job, bool *vocab_is_asked, Error *error)
         return -1;
     }
     job->config = job->model.config;
-    *vocab_is_asked = true;
+    job->vocab_is_asked = true;
     return settings_same_model(&job->settings, &job->config, error);
 }
 
@@ -231,23 +247,27 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
             config->n_layer, config->d_model, config->vocab_size);
     fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "%s\n", s->batch_tokens,
             s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len, s->reset_at_document ? ", states anew at each document" : "");
+    if (job->ranks.count > 1 || s->shares > 1) {
+        fprintf(stderr, "ranks       %d, of them %d on this machine; %" PRId64 " shares of a step\n", job->ranks.count, job->ranks.local, s->shares);
+    }
     fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; %s, rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps,
             format_count(a, total), total / epoch, s->optimizer, s->lr, s->min_lr, s->schedule, s->warmup);
     fprintf(stderr, "memory      %s needed, %s available\n", format_bytes(b, needed),
             available > 0.0 ? format_bytes(c, available) : "unknown how much");
 }
 
-static int find_options(Job *job, TrainerOptions *options, const TensorTable *table, Error *error)
+static int find_options(Job *job, const TensorTable *table, Error *error)
 {
     TrainSettings *settings = &job->settings;
-    RunSize size = {.params = table->total, .windows = job->data.identity.windows};
+    RunSize size = {.params = table->total, .windows = job->data.identity.windows, .ranks = job->ranks.count};
     if (settings_resolve(settings, &size, error)) {
         return -1;
     }
+    TrainerOptions *options = &job->options;
     *options = (TrainerOptions){.micro_batch = (size_t)settings->micro_batch, .seq_len = (size_t)settings->seq_len,
                                 .n_micro = (size_t)(settings->batch_tokens / (settings->micro_batch * settings->seq_len)),
-                                .weight_decay = settings->weight_decay, .clip = settings->clip, .recompute = settings->recompute,
-                                .reset_at_document = settings->reset_at_document,
+                                .shares = (size_t)settings->shares, .ranks = &job->ranks, .weight_decay = settings->weight_decay,
+                                .clip = settings->clip, .recompute = settings->recompute, .reset_at_document = settings->reset_at_document,
                                 .seed = (uint64_t)settings->seed,
                                 .schedule = {.lr = settings->lr, .min_lr = settings->min_lr, .warmup = settings->warmup, .steps = settings->steps}};
     const Tokenizer *tokenizer = job->data.dataset.tokenizer;
@@ -259,28 +279,31 @@ static int find_options(Job *job, TrainerOptions *options, const TensorTable *ta
 }
 
 // Prints the plan; refuses what does not fit, and says which flag helps.
-static int check_memory(const Job *job, const TrainerOptions *options, const TensorTable *table, Error *error)
+static int check_memory(const Job *job, const TensorTable *table, Error *error)
 {
+    const TrainerOptions *options = &job->options;
     double more = trainer_bytes(&job->config, table, options), available = memory_available();
     if (job->checkpoint != NULL) {   // the weights are loaded already
         more -= (double)table->total * sizeof(float);
     }
-    print_plan(job, table->total, memory_resident() + more, available);
+    more *= job->ranks.local;
+    print_plan(job, table->total, job->ranks.local * memory_resident() + more, available);
     if (available > 0.0 && more > available) {
         char a[32], b[32];
-        return error_set(error, "the run needs %s of memory and %s are available: %slower --micro-batch or --seq-len, or take a smaller --preset",
-                         format_bytes(a, more), format_bytes(b, available), options->recompute ? "" : "add --recompute, ");
+        return error_set(error, "the run needs %s of memory and %s are available: %slower --micro-batch or --seq-len, or take a smaller --preset%s",
+                         format_bytes(a, more), format_bytes(b, available), options->recompute ? "" : "add --recompute, ",
+                         job->ranks.local > 1 ? " or fewer ranks on a machine" : "");
     }
     return 0;
 }
 
-static int plan(Job *job, TrainerOptions *options, Error *error)
+static int plan(Job *job, Error *error)
 {
     TensorTable table;
     if (params_table(&table, &job->config, error)) {
         return -1;
     }
-    int failed = find_options(job, options, &table, error) || check_memory(job, options, &table, error);
+    int failed = find_options(job, &table, error) || check_memory(job, &table, error);
     tensor_table_free(&table);
     return failed ? -1 : 0;
 }
@@ -298,8 +321,9 @@ static int restore_trainer(Job *job, Error *error)
     return 0;
 }
 
-static int make_trainer(Job *job, const TrainerOptions *options, Error *error)
+static int make_trainer(Job *job, Error *error)
 {
+    const TrainerOptions *options = &job->options;
     if (job->checkpoint == NULL) {
         if (model_create(&job->model, &job->config, job->kernels, error)) {
             return -1;
@@ -336,9 +360,11 @@ static int train(Job *job, Error *error)
         fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
         return 0;
     }
+    double own_peak = kernels_measure_peak(job->kernels, settings_bf16(&job->settings)), peak = 0.0;
+    ranks_add(&job->ranks, &peak, &own_peak, 1);
     Run run = {.trainer = &job->trainer, .settings = &job->settings, .data = &job->data.identity, .tokenizer = job->data.dataset.tokenizer,
                .tokenizer_path = job->tokenizer_copy, .flops_per_token = flops_per_token(&job->trainer.model),
-               .peak = kernels_measure_peak(job->kernels, settings_bf16(&job->settings)), .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
+               .peak = peak, .saved_step = job->checkpoint != NULL ? job->saved_step : -1};
     fprintf(stderr, "peak        %.1f GFLOP/s\n", run.peak / 1e9);
     int status = run_loop(&run, error);
     if (status >= 0) {
@@ -352,28 +378,84 @@ static int train(Job *job, Error *error)
 
 // ---- the whole ----
 
+typedef int (*Stage)(Job *job, Error *error);
+
+// A stage of all ranks at once, or of the first and then, when it has written what there is to write, of the others. Each returns 0, a
+// number above 0 to stop without an error, or -1 with `error` set; and so do these, the same in all ranks.
+static int run_together(Job *job, Stage stage, Error *error) { return ranks_agree(&job->ranks, stage(job, error), error); }
+
+static int run_first(Job *job, Stage stage, Error *error)
+{
+    bool first = ranks_first(&job->ranks);
+    int status = ranks_agree(&job->ranks, first ? stage(job, error) : 0, error);
+    return status != 0 ? status : ranks_agree(&job->ranks, first ? 0 : stage(job, error), error);
+}
+
+static int choose_kernels(Job *job, Error *error)
+{
+    job->kernels = kernels_select(error);
+    set_threads(job->settings.threads, &job->ranks);
+    return job->kernels != NULL ? 0 : -1;
+}
+
+static int find_shape_and_data(Job *job, Error *error)
+{
+    return find_shape(job, error) || find_data(job, error) || lock_out(job, error) ? -1 : 0;
+}
+
+static int load_and_plan(Job *job, Error *error)
+{
+    return settle_vocabulary(job, error) || run_data_load(&job->data, job->config.vocab_size, error) || keep_tokenizer(job, error) ||
+                   plan(job, error) ? -1 : 0;
+}
+
+static uint64_t hash_text(const char *text, uint64_t seed) { return XXH3_64bits_withSeed(text, strlen(text), seed); }
+
+static int hash_settings(uint64_t *hash, const Job *job, Error *error)
+{
+    cJSON *settings = settings_to_json(&job->settings), *shape = config_to_json(&job->config);
+    char *a = settings != NULL ? cJSON_PrintUnformatted(settings) : NULL, *b = shape != NULL ? cJSON_PrintUnformatted(shape) : NULL;
+    int failed = a == NULL || b == NULL ? error_set(error, "out of memory") : 0;
+    *hash = failed ? 0 : hash_text(a, hash_text(b, hash_text(job->settings.out, 0)));
+    cJSON_free(a);
+    cJSON_free(b);
+    cJSON_Delete(settings);
+    cJSON_Delete(shape);
+    return failed;
+}
+
+// Ranks that are not set to the same work would train something else than what was asked, unnoticed.
+static int check_same_work(Job *job, Error *error)
+{
+    uint64_t settings;
+    const DataIdentity *data = &job->data.identity;
+    const Trainer *trainer = &job->trainer;
+    if (ranks_agree(&job->ranks, hash_settings(&settings, job, error), error)) {
+        return -1;
+    }
+    uint64_t windows[] = {data->fingerprint, data->tokens, data->windows, data->tokenizer_hash, trainer->eval_windows,
+                          trainer->val != NULL ? loader_tokens(trainer->val) : 0};
+    uint64_t start[] = {(uint64_t)trainer->step, trainer->window,
+                        XXH3_64bits(trainer->model.params, trainer->model.table.total * sizeof *trainer->model.params)};
+    return ranks_same(&job->ranks, hash_text(job->kernels->name, 0), "other kernels (see LATTICE_ISA)", error) ||
+                   ranks_same(&job->ranks, settings, "other settings", error) ||
+                   ranks_same(&job->ranks, XXH3_64bits(windows, sizeof windows), "other data", error) ||
+                   ranks_same(&job->ranks, XXH3_64bits(start, sizeof start), "another checkpoint or other start values", error)
+               ? -1 : 0;
+}
+
 static int run_job(Job *job, Error *error)
 {
-    TrainerOptions options;
-    bool vocab_is_asked = false;
-    job->kernels = kernels_select(error);
-    if (job->kernels == NULL) {
-        return -1;
-    }
-    set_threads(job->settings.threads);
-    if (find_checkpoint(job, error) || find_shape(job, &vocab_is_asked, error) || find_data(job, error) || lock_out(job, error)) {
-        return -1;
-    }
+    int status = run_together(job, choose_kernels, error);
+    status = status ? status : run_first(job, find_checkpoint, error);
+    status = status ? status : run_together(job, find_shape_and_data, error);
     program_catch_stop(on_signal, false);
-    int status = prepare_data(job, error);
-    if (status != 0) {
-        return status;
-    }
-    if (settle_vocabulary(job, vocab_is_asked, error) || run_data_load(&job->data, job->config.vocab_size, error) || keep_tokenizer(job, error) ||
-        plan(job, &options, error) || make_trainer(job, &options, error)) {
-        return -1;
-    }
-    return train(job, error);
+    status = status ? status : run_first(job, prepare_data, error);
+    // All plan before one takes memory.
+    status = status ? status : run_together(job, load_and_plan, error);
+    status = status ? status : run_together(job, make_trainer, error);
+    status = status ? status : check_same_work(job, error);
+    return status ? status : train(job, error);
 }
 
 static void free_job(Job *job)
@@ -394,13 +476,15 @@ int main(int argc, char **argv)
 {
     static Job job = {.lock = -1};
     Error error = {""};
+    program_start();
+    ranks_hush();
     settings_init(&job.settings);
     settings_parse(&job.settings, argc, argv);
     signal(SIGPIPE, SIG_IGN);   // who reads the messages may leave: they are lost, the run goes on
-    int status = run_job(&job, &error);
+    int status = ranks_start(&job.ranks, &error) ? -1 : run_job(&job, &error);
+    // A signal may have reached one rank only.
+    int code = status == TRAINER_STOPPED ? 128 + ranks_agree(&job.ranks, (int)stop_signal, &error) : 0;
     free_job(&job);
-    if (status < 0) {
-        return args_fail(&error);
-    }
-    return status == TRAINER_STOPPED ? 128 + (int)stop_signal : 0;
+    ranks_finish(&job.ranks);
+    return status < 0 ? args_fail(&error) : code;
 }

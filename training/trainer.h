@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "training/loss_watch.h"
 #include "training/optimizer.h"
+#include "training/ranks.h"
 #include "training/schedule.h"
 
 #define TRAINER_MAX_SKIPPED 10   // skipped steps in a row that end a run
@@ -26,11 +27,14 @@ typedef struct Trainer {
     Optimizer optimizer;
     Schedule schedule;
     Workspace *workspace;
-    float *gradients;              // [model.table.total]
-    int32_t *tokens, *targets;     // [n_micro · micro_batch, seq_len] of one step
+    float *gradients;              // [model.table.total] of a step
+    float *share_gradients;        // the same of one share; NULL: a step has no more shares than there are ranks
+    int32_t *tokens, *targets;     // [micro-batches of this rank · micro_batch, seq_len] of one step
     uint8_t *starts;               // the same size: where documents begin; NULL: states run on from one to the next
     int32_t end_of_text;           // what they begin with
     size_t micro_batch, n_micro, seq_len;
+    size_t shares;                 // of a step: s has the micro-batches from n_micro·s/shares on, and is worked on by rank s mod ranks
+    const Ranks *ranks;            // not owned; NULL: this process alone
     double clip;                   // 0: no limit
     const Loader *train, *val;     // not owned; val NULL: no validation
     uint64_t eval_windows;         // windows of a validation, at most those of val
@@ -47,6 +51,9 @@ typedef struct Trainer {
 
 typedef struct TrainerOptions {
     size_t micro_batch, n_micro, seq_len;
+    size_t shares;                 // a step's gradient is the sum of so many parts, each of one or more of the n_micro micro-batches. They decide
+                                   // the bits; how many ranks (no more than shares) work on them does not. 0: a share for each rank
+    const Ranks *ranks;            // that work on the steps; NULL: one process
     OptimizerKind optimizer;
     double weight_decay, clip;
     bool recompute;                // of blocks in the backward: WORKSPACE_RECOMPUTE
@@ -74,12 +81,12 @@ typedef struct StepResult {
     char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared, or "loss" or "norm of the gradient"
 } StepResult;
 
-// One step from trainer->window on. A loss or gradient that is not finite skips the update. Returns 0; TRAINER_STOPPED with the
+// One step from trainer->window on, with the other ranks if there are any: all return the same. A loss or gradient that is not finite skips the update. Returns 0; TRAINER_STOPPED with the
 // trainer as before the step; or -1 with `error` set: the data cannot be read, a weight is not finite (named), or TRAINER_MAX_SKIPPED
 // steps in a row were skipped.
 int trainer_step(Trainer *trainer, StepResult *result, Error *error);
 
-// Mean loss over the first eval_windows windows of val, in order. Returns 0, TRAINER_STOPPED, or -1 with `error` set.
+// Mean loss over the first eval_windows windows of val, shared out among the ranks. Returns 0, TRAINER_STOPPED, or -1 with `error` set.
 int trainer_evaluate(Trainer *trainer, double *loss, Error *error);
 
 // Returns 0, or -1 with `error` naming the first weight that holds a NaN or an infinity.
