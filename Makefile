@@ -132,7 +132,8 @@ cppcheck:
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem -I. -DISA=generic \
 		-j 2 base checkpoint model training infer tokenizer data
 
-# The checks and why some are left out stand in .clang-tidy; base/error.c defines what known.h puts a macro before. The analyzer follows paths through a few calls only: `make tidy TIDY=deep` takes five times as long.
+# The checks and why some are left out stand in .clang-tidy; base/error.c defines what known.h puts a macro before. The analyzer follows
+# paths through a few calls only: `make tidy TIDY=deep` takes several times as long.
 TIDY     ?= shallow
 TIDY_SRC := $(filter-out base/error.c model/kernels/onednn.c,$(MAINS) $(LIB_SRC) $(ISA_SRC)) $(if $(RANKS_OBJ),training/ranks_mpi.c)
 tidy:

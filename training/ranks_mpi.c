@@ -56,7 +56,7 @@ static int find_neighbours(Ranks *ranks, Error *error)
     MPI_Comm_size(machine, &ranks->local);
     Processors *all = malloc((size_t)ranks->local * sizeof *all);
     // A process that leaves while others wait for it would keep them waiting: out of memory, they learn of it in ranks_agree.
-    if (ranks_agree(ranks, all == NULL ? error_set(error, "out of memory") : 0, error) != 0) {
+    if (ranks_agree(ranks, all == NULL ? error_set(error, "out of memory") : 0, error) != 0 || all == NULL) {
         free(all);
         MPI_Comm_free(&machine);
         return -1;
@@ -99,8 +99,8 @@ void ranks_finish(Ranks *ranks)
 
 static bool alone(const Ranks *ranks) { return ranks == NULL || ranks->count == 1; }
 
-// MPI waits actively; but the first rank may be preparing data or saving, which needs the processors.
-static void wait_for(MPI_Request *request)
+// MPI waits actively; but the first rank may be preparing data or saving, which needs the processors. MPI_Wait follows, and returns at once.
+static void leave_processor_until(MPI_Request *request)
 {
     int done = 0;
     for (int looks = 0; done == 0; looks++) {
@@ -121,7 +121,8 @@ int ranks_agree(const Ranks *ranks, int status, Error *error)
     int32_t own[2] = {status < 0 ? ranks->rank : ranks->count, -status}, all[2];
     MPI_Request request;
     MPI_Iallreduce(own, all, 2, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD, &request);
-    wait_for(&request);
+    leave_processor_until(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
     if (all[0] == ranks->count) {
         return -all[1];
     }

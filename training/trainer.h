@@ -81,9 +81,9 @@ typedef struct StepResult {
     char where[128];        // when skipped: "gradient of NAME", the first tensor in which it appeared, or "loss" or "norm of the gradient"
 } StepResult;
 
-// One step from trainer->window on, with the other ranks if there are any: all return the same. A loss or gradient that is not finite skips the update. Returns 0; TRAINER_STOPPED with the
-// trainer as before the step; or -1 with `error` set: the data cannot be read, a weight is not finite (named), or TRAINER_MAX_SKIPPED
-// steps in a row were skipped.
+// One step from trainer->window on, with the other ranks if there are any: all return the same. A loss or gradient that is not finite skips
+// the update. Returns 0; TRAINER_STOPPED with the trainer as before the step; or -1 with `error` set: the data cannot be read, a weight is not
+// finite (named), or TRAINER_MAX_SKIPPED steps in a row were skipped.
 int trainer_step(Trainer *trainer, StepResult *result, Error *error);
 
 // Mean loss over the first eval_windows windows of val, shared out among the ranks. Returns 0, TRAINER_STOPPED, or -1 with `error` set.
