@@ -61,6 +61,7 @@ struct Unpacker {
     const char *name;
     Packing packing;
     bool tar;
+    bool holes;          // in the present file
     bool source_failed;
     Error source_error;
     uint64_t unpacked;   // bytes of the present file, for messages
@@ -170,6 +171,8 @@ int unpacker_next(Unpacker *unpacker, const char **entry, Error *error)
             *entry = "";
             return 1;
         }
+        // A hole takes no room in an archive and may be of any size: reading its zeros would never end.
+        unpacker->holes = archive_entry_sparse_count(header) > 0;
         const char *name = entry_name(header);
         if (archive_entry_filetype(header) == AE_IFREG && archive_entry_hardlink(header) == NULL && name != NULL) {
             *entry = name;
@@ -181,10 +184,11 @@ int unpacker_next(Unpacker *unpacker, const char **entry, Error *error)
 static int read_unpacked(void *context, char *buffer, size_t size, size_t *got, Error *error)
 {
     Unpacker *unpacker = context;
-    la_ssize_t n;
-    do {
-        n = archive_read_data(unpacker->archive, buffer, size);
-    } while (n == ARCHIVE_RETRY);
+    if (unpacker->holes) {
+        return error_set(error, "%s holds a file with holes, which is no text: leave it out, or make the archive without --sparse", unpacker->name);
+    }
+    // ARCHIVE_RETRY is no invitation: of a member that ends before its data the library says it for ever.
+    la_ssize_t n = archive_read_data(unpacker->archive, buffer, size);
     if (n < 0) {
         return unpack_error(unpacker, error);
     }

@@ -467,6 +467,52 @@ static void bad_archives(void **state)
     free(bytes);
 }
 
+// An old GNU header and its member's 512 bytes. `holes` is its table of (offset, bytes), `real_size` what the member unpacks to.
+static char *make_gnu_tar(void **state, const char *name, char type, const char *real_size, const char *const holes[4])
+{
+    char bytes[2048] = {0};
+    unsigned sum = 0;
+    strcpy(bytes, "a.jsonl");
+    strcpy(bytes + 100, "0000644");
+    strcpy(bytes + 124, "00000001000");
+    bytes[156] = type;
+    memcpy(bytes + 257, "ustar  ", 8);
+    for (size_t i = 0; i < 4; i++) {
+        memcpy(bytes + 386 + 12 * i, holes[i], strlen(holes[i]));
+    }
+    memcpy(bytes + 483, real_size, strlen(real_size));
+    memset(bytes + 148, ' ', 8);
+    for (size_t i = 0; i < 512; i++) {
+        sum += (unsigned char)bytes[i];
+    }
+    snprintf(bytes + 148, 8, "%06o", sum);
+    memset(bytes + 512, '\n', 512);
+    memcpy(bytes + 512, two_lines, sizeof two_lines - 1);
+    return make_file(state, name, bytes, sizeof bytes);
+}
+
+// Holes of an archive's members take no room in it: neither a terabyte of them, nor a table of them that makes no sense, is ever read.
+static void archives_with_holes(void **state)
+{
+    Error error;
+    CorpusStats stats;
+    Seen seen;
+    CorpusOptions options = {.quiet = true};
+    const char *const none[4] = {"", "", "", ""}, *const behind[4] = {"00000000000", "00000001000", "77777777777", "00000000000"};
+    char *path = make_gnu_tar(state, "plain.tar", '0', "00000001000", none);
+    assert_int_equal(read_path(path, &options, &stats, &seen, &error), 0);
+    assert_int_equal(seen.count, 2);
+    free(path);
+    path = make_gnu_tar(state, "short.tar", '0', "00000000001", none);
+    assert_int_equal(read_path(path, &options, &stats, &seen, &error), -1);
+    assert_says(&error, "short.tar is damaged or cut off");
+    free(path);
+    path = make_gnu_tar(state, "holes.tar", 'S', "77777777777", behind);
+    assert_int_equal(read_path(path, &options, &stats, &seen, &error), -1);
+    assert_says(&error, "holes.tar holds a file with holes");
+    free(path);
+}
+
 // ---- long texts, conditions, duplicates
 
 // What a document must look like when the text is one letter and a line end now and then.
@@ -602,6 +648,7 @@ int main(void)
         TEST(members_behind_each_other),
         TEST(archives),
         TEST(bad_archives),
+        TEST(archives_with_holes),
         TEST(long_texts_are_cut_at_line_ends),
         TEST(too_long_lines_are_bad),
         TEST(records_are_filtered),

@@ -2,6 +2,7 @@
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,19 @@ static inline void fuzz_folder(char folder[64], const char *name)
     const char *base = getenv("TMPDIR");
     snprintf(folder, 64, "%s/fuzz-%s-XXXXXX", base != NULL && strlen(base) < 32 ? base : "/tmp", name);
     check(mkdtemp(folder) != NULL);
+}
+
+// Writes the input, without syncing it, to a file of this process whose name ends with `suffix`, in TMPDIR. Its path, which the next call overwrites.
+static inline const char *fuzz_file(const char *suffix, const uint8_t *data, size_t size)
+{
+    static char folder[64], path[128];
+    if (folder[0] == 0) {
+        fuzz_folder(folder, "file");
+    }
+    snprintf(path, sizeof path, "%s/input%s", folder, suffix);
+    FILE *file = fopen(path, "wb");
+    check(file != NULL && fwrite(data, 1, size, file) == size && fclose(file) == 0);
+    return path;
 }
 
 #endif

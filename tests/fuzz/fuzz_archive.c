@@ -2,10 +2,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "data/corpus.h"
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,13 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const suffixes[] = {".tar", ".tar.gz", ".tar.zst", ".tar.xz", ".tar.bz2", ".txt.gz", ".jsonl.zst", ".txt.xz", ".jsonl.bz2"};
     const char *suffix = suffixes[size > 0 ? data[0] % (sizeof suffixes / sizeof suffixes[0]) : 0];
     size_t skip = size > 0 ? 1 : 0;
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/fuzz_archive_XXXXXX%s", suffix);
-    int fd = mkstemps(path, (int)strlen(suffix));
-    if (fd < 0 || write(fd, data + skip, size - skip) != (ssize_t)(size - skip)) {
-        abort();
-    }
-    close(fd);
+    const char *path = fuzz_file(suffix, data + skip, size - skip);
     Error error = {{0}};
     PathList list = {0};
     if (path_list_add(&list, path, &error) != 0) {
@@ -44,6 +37,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     }
     path_list_free(&list);
-    unlink(path);
     return 0;
 }

@@ -2,9 +2,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "data/corpus.h"
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -29,15 +29,9 @@ static int visit(void *context, uint64_t index, const char *text, size_t length,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    // The form goes by the name, so this needs a file with one.
-    char path[] = "/tmp/fuzz_jsonl_XXXXXX.jsonl";
-    int fd = mkstemps(path, 6);
     unsigned choice = size > 0 ? data[0] : 0;
     size_t skip = size > 0 ? 1 : 0;
-    if (fd < 0 || write(fd, data + skip, size - skip) != (ssize_t)(size - skip)) {
-        abort();
-    }
-    close(fd);
+    const char *path = fuzz_file(".jsonl", data + skip, size - skip);   // the form goes by the name
     Error error;
     PathList list = {0};
     if (path_list_add(&list, path, &error) != 0) {
@@ -52,6 +46,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     }
     path_list_free(&list);
-    unlink(path);
     return 0;
 }

@@ -8,15 +8,9 @@
 #include <unistd.h>
 
 #include "tokenizer/bpe_internal.h"
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(int holds)
-{
-    if (!holds) {
-        abort();
-    }
-}
 
 static TokenList encode(const Tokenizer *tokenizer, const char *text, size_t length, int specials)
 {
@@ -67,8 +61,12 @@ static void check_text(const Tokenizer *tokenizer, const Tokenizer *again, const
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[64], saved[64], *pattern = NULL;
+    static char folder[64];
+    char path[64], saved[80], *pattern = NULL;
     Error error = {0};
+    if (folder[0] == 0) {
+        fuzz_folder(folder, "tokenizer");
+    }
     const uint8_t *line = size > 0 && data[0] == '!' ? memchr(data, '\n', size) : NULL;
     if (line != NULL) {
         size_t length = (size_t)(line - data);
@@ -87,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (tokenizer == NULL) {
         return 0;
     }
-    snprintf(saved, sizeof saved, "/tmp/fuzz-tokenizer-%ld.json", (long)getpid());
+    snprintf(saved, sizeof saved, "%s/saved.json", folder);
     check(tokenizer_save(tokenizer, saved, &error) == 0);
     Tokenizer *again = tokenizer_load(saved, &error);
     check(again != NULL && tokenizer_hash(again) == tokenizer_hash(tokenizer));
