@@ -3,32 +3,24 @@
 //
 //   npm install --prefix DIR @anush008/tokenizers tiktoken
 //   node scripts/compare_tokenizer.mjs --package DIR --tokenizer FILE [--encoding NAME] [--tokenize ./tokenize] [--seed N] [--bytes N] [FILES...]
+//   node scripts/compare_tokenizer.mjs --package DIR --all FOLDER [...the same]
 //
 // --bytes limits what is taken from each file and made of each kind (4,000,000 and a tenth of it). Prints one line a text; exit 1 if any differs.
 // A tokenizer in another form than tokenizer.json is compared once more as the tokenizer.json that ./tokenize --out makes of it.
+//
+// --all takes every tokenizer below a folder (*tokenizer.json, *.tiktoken, vocab.json or encoder.json with its merges) and tiktoken's own
+// encodings, each on the same 10 MB: 4 MB of the files given, 1 MB of this project's code, the rest of all kinds. Prints one line a tokenizer.
 import fs from 'fs';
 import path from 'path';
-import { spawnSync } from 'child_process';
-import { createRequire } from 'module';
+import { fileURLToPath } from 'url';
+import { fail, importPackages, readFlags, resolveIn, run, temporaryFolder } from './compare.mjs';
 
-const options = { package: null, tokenizer: null, tokenize: './tokenize', encoding: null, seed: '1', bytes: '4000000' };
-const files = [];
-for (let i = 2; i < process.argv.length; i++) {
-  const name = process.argv[i].replace(/^--/, '');
-  if (!process.argv[i].startsWith('--')) {
-    files.push(process.argv[i]);
-  } else if (name in options && i + 1 < process.argv.length) {
-    options[name] = process.argv[++i];
-  } else {
-    console.error(`error: unknown flag ${process.argv[i]}, or one without a value`);
-    process.exit(2);
-  }
+const usage = 'usage: node scripts/compare_tokenizer.mjs --package DIR (--tokenizer FILE [--encoding NAME] | --all FOLDER) [FILES...]';
+const { options, files } = readFlags(usage, { package: null, tokenizer: null, all: null, tokenize: './tokenize', encoding: null, seed: '1', bytes: '4000000' });
+const [huggingFace, tiktoken] = await importPackages(options.package, ['@anush008/tokenizers', 'tiktoken']);
+if (!options.tokenizer === !options.all) {
+  fail(usage, 2);
 }
-if (!options.package || !options.tokenizer) {
-  console.error('usage: node scripts/compare_tokenizer.mjs --package DIR --tokenizer FILE [--encoding NAME] [FILES...]');
-  process.exit(2);
-}
-const require = createRequire(path.resolve(options.package, 'package.json'));
 
 let state = Number(options.seed) >>> 0;
 function random(n) {   // mulberry32: uniform in 0 … n − 1
@@ -88,71 +80,161 @@ function fileText(file, bytes) {
   return buffer.toString('utf8');
 }
 
-// Returns { encode(text) → ids, decode(ids) → text }.
-async function makeReference() {
-  if (!options.encoding) {
-    const { Tokenizer } = require('@anush008/tokenizers');
-    const t = await Tokenizer.fromString(fs.readFileSync(options.tokenizer, 'utf8'));
-    return {
-      encode: async (text) => (await t.encode(text, null, { addSpecialTokens: false })).getIds(),
-      decode: (ids) => t.decode(Array.from(ids), false),
-    };
-  }
-  const { Tiktoken } = require('tiktoken');
-  const known = JSON.parse(fs.readFileSync(require.resolve(`tiktoken/encoders/${options.encoding}.json`), 'utf8'));
-  const lines = fs.readFileSync(options.tokenizer, 'utf8').split('\n').filter((line) => line !== '');
-  const ranks = lines.map((line) => line.trim().split(' ')).map(([token, rank]) => `! ${rank} ${token}`).join('\n');
-  const t = new Tiktoken(ranks, known.special_tokens, known.pat_str);
+// References: { name, encode(text) → ids, decode(ids) → text }.
+
+async function huggingFaceReference(file) {
+  const t = await (huggingFace.Tokenizer ?? huggingFace.default.Tokenizer).fromString(fs.readFileSync(file, 'utf8'));
+  return {
+    name: "HuggingFace's library",
+    encode: async (text) => (await t.encode(text, null, { addSpecialTokens: false })).getIds(),
+    decode: (ids) => t.decode(Array.from(ids), false),
+  };
+}
+
+const encodingNames = ['gpt2', 'r50k_base', 'p50k_base', 'p50k_edit', 'cl100k_base', 'o200k_base'];
+const readEncoding = (name) => JSON.parse(fs.readFileSync(resolveIn(options.package, `tiktoken/encoders/${name}.json`), 'utf8'));
+const rankLines = (file) => fs.readFileSync(file, 'utf8').split('\n').filter((line) => line !== '').map((line) => line.trim().split(' '));
+
+// A rank file read with the pattern, and the special tokens, of an encoding that the package knows.
+function tiktokenReference(file, encoding) {
+  const { pat_str: pattern, special_tokens: specials } = readEncoding(encoding), lines = rankLines(file);
+  // Special tokens that have a rank stand in the file.
+  const own = lines.map(([token, rank]) => [Buffer.from(token, 'base64').toString('latin1'), Number(rank)]).filter(([token]) => /^<\|.*\|>$/.test(token));
+  const { Tiktoken } = tiktoken.Tiktoken ? tiktoken : tiktoken.default;
+  const t = new Tiktoken(lines.map(([token, rank]) => `! ${rank} ${token}`).join('\n'), own.length ? Object.fromEntries(own) : specials, pattern);
   const utf8 = new TextDecoder();
-  return { encode: async (text) => t.encode(text, 'all'), decode: async (ids) => utf8.decode(t.decode(ids)) };
-}
-const reference = await makeReference();
-let failures = 0;
-
-function ours(tokenizer, flags, input) {
-  const run = spawnSync(options.tokenize, ['--tokenizer', tokenizer, ...flags], { input, maxBuffer: 1 << 30 });
-  if (run.status !== 0) {
-    throw new Error(`${options.tokenize}: ${run.stderr ?? run.error}`);
-  }
-  return run.stdout;
+  return { name: `tiktoken, ${encoding}`, encode: async (text) => t.encode(text, 'all'), decode: async (ids) => utf8.decode(t.decode(ids)), free: () => t.free() };
 }
 
-async function compare(name, text, tokenizer) {
+const ours = (tokenizer, flags, input) => run(options.tokenize, ['--tokenizer', tokenizer, ...flags], input).out;
+
+// Returns { same, bytes, ids, problem } of one text.
+async function compare(reference, text, { file, flags = [] }) {
   const input = Buffer.from(text, 'utf8');
   const expected = await reference.encode(input.toString('utf8'));
-  const printed = ours(tokenizer, [], input);
+  const printed = ours(file, flags, input);
   const actual = printed.length ? printed.toString('latin1').trimEnd().split('\n') : [];
   let i = 0;
   while (i < expected.length && i < actual.length && expected[i] === Number(actual[i])) {
     i++;
   }
   const same = i === expected.length && i === actual.length;
-  const decoded = ours(tokenizer, ['--decode'], printed);
+  const decoded = ours(file, [...flags, '--decode'], printed);
   // Normalising tokenizers do not give the text back; then the reference's decoding decides.
   const exact = decoded.equals(input) || decoded.equals(Buffer.from(await reference.decode(expected), 'utf8'));
-  failures += same && exact ? 0 : 1;
-  console.log(`${same && exact ? 'ok    ' : 'FAILED'}  ${name}: ${input.length} bytes, ${actual.length} ids`
-    + (same ? '' : `, expected ${expected.length}; first difference at id ${i}: ${actual[i]} for ${expected[i]}`) + (exact ? '' : ', not decoded exactly'));
+  const problem = (same ? '' : `, expected ${expected.length}; first difference at id ${i}: ${actual[i]} for ${expected[i]}`) + (exact ? '' : ', not decoded exactly');
+  return { same: same && exact, bytes: input.length, ids: actual.length, problem };
 }
 
-const bytes = Number(options.bytes);
-const texts = [...Object.keys(kinds).map((kind) => [kind, made(kind, bytes / 10)]), ...files.map((file) => [file, fileText(file, bytes)])];
-for (const [name, text] of texts) {
-  await compare(name, text, options.tokenizer);
+let failures = 0;
+function report(same, line) {
+  failures += same ? 0 : 1;
+  console.log(`${same ? 'ok    ' : 'FAILED'}  ${line}`);
 }
-if (options.encoding) {
-  const folder = fs.mkdtempSync(path.join(process.env.TMPDIR ?? '/tmp', 'compare-'));
-  const converted = path.join(folder, 'tokenizer.json');
-  ours(options.tokenizer, ['--out', converted], '');
-  const { Tokenizer } = require('@anush008/tokenizers');
-  const t = await Tokenizer.fromString(fs.readFileSync(converted, 'utf8'));
-  const library = { encode: async (text) => (await t.encode(text, null, { addSpecialTokens: false })).getIds() };
+
+// ---- one tokenizer, one line a text ----
+
+async function compareOne() {
+  const bytes = Number(options.bytes), folder = temporaryFolder();
+  const texts = [...Object.keys(kinds).map((kind) => [kind, made(kind, bytes / 10)]), ...files.map((file) => [file, fileText(file, bytes)])];
+  const reference = options.encoding ? tiktokenReference(options.tokenizer, options.encoding) : await huggingFaceReference(options.tokenizer);
   for (const [name, text] of texts) {
-    const expected = await reference.encode(text), actual = await library.encode(text);
-    const same = expected.length === actual.length && expected.every((id, i) => id === actual[i]);
-    failures += same ? 0 : 1;
-    console.log(`${same ? 'ok    ' : 'FAILED'}  ${name}: the converted file in HuggingFace's library`);
+    const result = await compare(reference, text, { file: options.tokenizer });
+    report(result.same, `${name}: ${result.bytes} bytes, ${result.ids} ids${result.problem}`);
   }
-  fs.rmSync(folder, { recursive: true });
+  if (options.encoding) {
+    const converted = path.join(folder, 'tokenizer.json');
+    ours(options.tokenizer, ['--out', converted], '');
+    const library = await huggingFaceReference(converted);
+    for (const [name, text] of texts) {
+      const expected = await reference.encode(text), actual = await library.encode(text);
+      report(expected.length === actual.length && expected.every((id, i) => id === actual[i]), `${name}: the converted file in HuggingFace's library`);
+    }
+  }
 }
+
+// ---- all tokenizers, one line each ----
+
+const TEXT_BYTES = 1e7;
+
+function mixedTexts() {
+  const texts = files.map((file) => [file, fileText(file, 4e6 / files.length)]);
+  const root = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
+  const sources = ['base', 'data', 'tokenizer', 'scripts'].flatMap((folder) => fs.readdirSync(path.join(root, folder)).sort().map((name) => path.join(root, folder, name)));
+  texts.push(['code', sources.map((file) => fs.readFileSync(file, 'utf8')).join('').slice(0, 1e6)]);
+  const rest = TEXT_BYTES - texts.reduce((sum, [, text]) => sum + Buffer.byteLength(text), 0);
+  return [...texts, ...Object.keys(kinds).map((kind) => [kind, made(kind, rest / Object.keys(kinds).length)])];
+}
+
+function* filesBelow(folder) {
+  for (const entry of fs.readdirSync(folder, { withFileTypes: true }).sort((a, b) => (a.name < b.name ? -1 : 1))) {
+    const file = path.join(folder, entry.name);
+    if (entry.isDirectory()) {
+      yield* filesBelow(file);
+    } else {
+      yield file;
+    }
+  }
+}
+
+// { name, file, flags, reference() } of everything there is to compare.
+function allTokenizers() {
+  const folder = temporaryFolder(), list = [];
+  for (const file of filesBelow(options.all)) {
+    const name = path.relative(options.all, file);
+    if (file.endsWith('tokenizer.json')) {
+      list.push({ name, file, reference: () => huggingFaceReference(file) });
+    } else if (file.endsWith('.tiktoken')) {
+      const count = rankLines(file).length;
+      const encoding = encodingNames.find((known) => rankCount(known) === count) ?? 'gpt2';
+      list.push({ name, file, reference: async () => tiktokenReference(file, encoding) });
+    } else if (/^(vocab|encoder)\.json$/.test(path.basename(file))) {
+      const json = path.join(path.dirname(file), 'tokenizer.json'), given = fs.existsSync(json);
+      const converted = path.join(folder, `${list.length}.json`);
+      list.push({ name: `${name} and its merges`, file, reference: () => {
+        if (!given) {
+          ours(file, ['--out', converted], '');
+        }
+        return huggingFaceReference(given ? json : converted);
+      } });
+    }
+  }
+  for (const encoding of encodingNames) {
+    const file = path.join(folder, `${encoding}.tiktoken`);
+    fs.writeFileSync(file, ranksOf(encoding));
+    // Its ranks are those of p50k_base; only the name tells.
+    list.push({ name: `tiktoken's ${encoding}`, file, flags: encoding === 'p50k_edit' ? ['--pattern', encoding] : [], reference: async () => tiktokenReference(file, encoding) });
+  }
+  return list;
+}
+
+// The package keeps ranks as lines "! FIRST TOKEN TOKEN ...".
+function ranksOf(encoding) {
+  return readEncoding(encoding).bpe_ranks.split('\n').filter((line) => line !== '').flatMap((line) => {
+    const [, first, ...tokens] = line.split(' ');
+    return tokens.map((token, i) => `${token} ${Number(first) + i}\n`);
+  }).join('');
+}
+const rankCount = (encoding) => ranksOf(encoding).split('\n').length - 1;
+
+async function compareAll() {
+  const texts = mixedTexts();
+  for (const tokenizer of allTokenizers()) {
+    const reference = await tokenizer.reference(), differ = [];
+    let bytes = 0, ids = 0;
+    for (const [name, text] of texts) {
+      const result = await compare(reference, text, tokenizer);
+      bytes += result.bytes;
+      ids += result.ids;
+      if (!result.same) {
+        differ.push(`${name}: ${result.ids} ids${result.problem}`);
+      }
+    }
+    reference.free?.();
+    report(differ.length === 0, `${tokenizer.name}: ${bytes} bytes, ${ids} ids, ${differ.length} of ${texts.length} texts differ from ${reference.name}`);
+    differ.forEach((line) => console.log(`        ${line}`));
+  }
+}
+
+await (options.all ? compareAll() : compareOne());
 process.exit(failures ? 1 : 0);
