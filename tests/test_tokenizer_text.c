@@ -259,6 +259,8 @@ static void text_is_composed(void **state)
         {"plain", "plain"},
         {"e\xCC\x81z\xC3\xA9", "\xC3\xA9z\xC3\xA9"},
         {"\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C"},                    // Hangul
+        {"\xEA\xB0\x80\xE1\x86\xA7", "\xEA\xB0\x80\xE1\x86\xA7"},                    // U+11A7 is no final consonant
+        {"\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA7\xE1\x86\xA8", "\xEA\xB0\x80\xE1\x86\xA7\xE1\x86\xA8"},
         {"a\xCC\x95\xCC\x96\xCC\x81", "\xC3\xA1\xCC\x96\xCC\x95"},                    // U+0315 U+0316 U+0301 in the order of their classes
         {"\xE2\x84\xAB \xE2\x84\xA6", "\xC3\x85 \xCE\xA9"},                           // U+212B, U+2126: singletons
         {"\xCC\x81\xCC\x96x", "\xCC\x96\xCC\x81x"},                                   // marks without a letter

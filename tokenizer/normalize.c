@@ -10,6 +10,9 @@
 #include "tokenizer/byte_map.h"
 #include "tokenizer/characters.h"
 
+// utf8proc takes this vowel, which stands just before the final consonants of Hangul, for the lack of one and drops it behind a syllable.
+enum { BEFORE_FINALS = 0x11A7 };
+
 enum { FIRST_UNSTABLE = 0x300, FEW_MARKS = 32, MAX_DECOMPOSED = 18, UNASKED = 0, STABLE, UNSTABLE };
 
 // Marks that came with Unicode 10 and later, with the characters they compose. HuggingFace's library normalises by Unicode 9, to which they
@@ -146,7 +149,7 @@ static int64_t compose(Normalizer *n, const unsigned char *text, size_t length)
 // Marks and the later parts of Hangul syllables may join what stands before them; other characters are stable if they are their own NFC.
 static uint8_t kind_of(Normalizer *n, uint32_t code)
 {
-    if (is_newer_mark(code)) {
+    if (is_newer_mark(code) || code == BEFORE_FINALS) {
         return STABLE;
     }
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
