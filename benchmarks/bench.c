@@ -324,7 +324,7 @@ static int bench_memory(Bench *bench, Error *error)
     return 0;
 }
 
-static int bench_tokenizer(Bench *bench, Error *error) { return bench_encode(&bench->report, (size_t)bench->runs, error); }
+static int bench_tokenizer(Bench *bench, Error *error) { return bench_encode(&bench->report, bench->tokenizer, bench->text, (size_t)bench->runs, error); }
 
 static int bench_optimizers(Bench *bench, Error *error)
 {
@@ -372,6 +372,8 @@ int main(int argc, char **argv)
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
         {.name = "seq-len", .kind = ARG_SIZE, .target = &bench.seq_len, .value = "N", .help = "tokens of a sequence", .min = 1, .max = 1 << 20, .binary = true},
         {.name = "runs", .kind = ARG_SIZE, .target = &bench.runs, .value = "N", .help = "repetitions; the table shows median, least and most", .min = 1, .max = 64},
+        {.name = "tokenizer", .kind = ARG_STRING, .target = &bench.tokenizer, .value = "FILE", .help = "--only tokenizer: this one; else one is trained on the text"},
+        {.name = "text", .kind = ARG_STRING, .target = &bench.text, .value = "FILE", .help = "--only tokenizer: the text to encode, instead of those it makes"},
         {.name = "threads", .kind = ARG_SIZE, .target = &threads, .value = "N", .help = "0: one a core", .min = 0, .max = 1024},
     };
     ArgProgram program = {.name = "bench",
@@ -400,8 +402,10 @@ int main(int argc, char **argv)
     }
     char text[96];
     fprintf(stderr, "%s; preset %s\n", kernels_describe(text, bench.kernels), bench.preset);
-    measure_ceilings(&bench.ceilings, bench.kernels);
-    report_ceilings(&bench);
+    if (only == NULL || strcmp(only, "tokenizer") != 0) {   // the tokenizer's lines have ceilings of their own
+        measure_ceilings(&bench.ceilings, bench.kernels);
+        report_ceilings(&bench);
+    }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if ((only == NULL || strcmp(only, parts[i].name) == 0) && parts[i].run(&bench, &error) != 0) {
             return args_fail(&error);

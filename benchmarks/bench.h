@@ -15,7 +15,7 @@ typedef struct Bench {
     Ceilings ceilings;
     Report report;
     ModelConfig config;
-    const char *preset;
+    const char *preset, *tokenizer, *text;   // the last two NULL: those that the tokenizer's part makes
     int64_t runs, micro_batch, seq_len;
 } Bench;
 

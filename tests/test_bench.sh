@@ -44,6 +44,13 @@ $(awk 'BEGIN { print 4 * 9 * 64 * 2 * 64 * 64 / 1e6 }') mixer forward
 $(awk 'BEGIN { print 4 * 28 * 64 * 2 * 64 * 64 / 1e6 }') mixer backward
 END
 done
+"$bench" --only tokenizer --runs 1 --json >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+for text in "one thread" "mixed scripts" "1 MB of one letter"; do
+    rate=$(field "tokenizer encode, $text" value)
+    holds "$rate > 0"
+done
+"$bench" --only tokenizer --runs 1 --json --text "$work/nothing" >"$work/out" 2>"$work/err" && fail "a missing text is no error"
+grep -q "^error: .*nothing" "$work/err" || fail "the missing text is not named: $(cat "$work/err")"
 got=0
 "$bench" --only nothing >"$work/out" 2>"$work/err" || got=$?
 [ "$got" -eq 2 ] && grep -q "there are gemm, train, profile" "$work/err" || fail "an unknown part: exit code $got: $(cat "$work/err")"
