@@ -33,13 +33,6 @@ size_t reader_cut(const char *text)
 
 int reader_document(CorpusReader *reader, const char *text, size_t length, Error *error)
 {
-    if (reader->sink != NULL) {
-        return reader->sink->document(reader->sink->context, text, length, error);
-    }
-    if (length == 0) {
-        reader->stats->skipped++;
-        return 0;
-    }
     while (length > CORPUS_MAX_DOCUMENT) {
         size_t cut = reader_cut(text);
         if (reader_document(reader, text, cut, error) != 0) {
@@ -47,6 +40,13 @@ int reader_document(CorpusReader *reader, const char *text, size_t length, Error
         }
         text += cut;
         length -= cut;
+    }
+    if (reader->sink != NULL) {
+        return reader->sink->document(reader->sink->context, text, length, error);
+    }
+    if (length == 0) {
+        reader->stats->skipped++;
+        return 0;
     }
     bool is_new = true;
     if (reader->seen != NULL && text_set_add(reader->seen, text, length, &is_new, error) != 0) {

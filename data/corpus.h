@@ -12,8 +12,9 @@
 
 struct Progress;
 
-// A longer text becomes several documents of at most this many bytes, cut at line ends where there are any.
-#define CORPUS_MAX_DOCUMENT ((size_t)128 << 20)
+// A longer text becomes several documents of at most this many bytes, cut at line ends where there are any: the memory for what is read ahead, encoded
+// and written at the same time follows from it.
+#define CORPUS_MAX_DOCUMENT ((size_t)32 << 20)
 
 typedef struct CorpusOptions {
     const char *text_key;        // JSON key or column of the text; NULL: "text", then "content", then the only string there is

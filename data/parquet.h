@@ -14,7 +14,7 @@
 #include "base/error.h"
 
 // The largest page, unpacked, that is read.
-#define PARQUET_MAX_PAGE ((size_t)512 << 20)
+#define PARQUET_MAX_PAGE ((size_t)256 << 20)
 
 typedef struct ParquetFile ParquetFile;
 

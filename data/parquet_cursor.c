@@ -164,7 +164,7 @@ static const char *delta_bytes(ParquetCursor *c, ParquetValue *value)
     }
     size_t size = (size_t)prefix + value->length;
     if (size > PARQUET_MAX_PAGE) {
-        return "a value is larger than 512 MB";
+        return "a value is larger than 256 MB";
     }
     if (size > c->before_capacity) {
         unsigned char *larger = realloc(c->before, size + size / 2);

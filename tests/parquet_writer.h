@@ -90,6 +90,7 @@ typedef struct WriterOptions {
     size_t rows, page_rows, group_rows;
     const char *text_name;
     bool nested_first;                    // a group with two leaves stands in front of the columns
+    size_t hole;                          // the footer says that so many bytes stand behind the first four of the file
 } WriterOptions;
 
 // The text of a row (NULL: null), its length, and its number.
@@ -445,6 +446,9 @@ static inline void put_element(Output *out, const char *name, int type, int repe
 static inline void put_chunk(Output *out, const WriterOptions *o, const char *name, int type, size_t rows, size_t start, size_t data, size_t end)
 {
     int last = 0, inner = 0;
+    start += o->hole;
+    data += o->hole;
+    end += o->hole;
     put_int(out, &last, 2, (int64_t)start, I64);
     put_field(out, &last, 3, STRUCT);
     put_int(out, &inner, 1, type, I32);

@@ -85,6 +85,17 @@ for signal in $signals; do
     diff -r "$work/whole" "$out" || fail "a run stopped by SIG$signal gives other bytes"
 done
 
+# Memory stays below 1 GB: a line of 100 MB, and 40 MB of text that nothing cuts, with two threads. (Sanitizers need more than that to start.)
+if (ulimit -v 1000000 && "$prepare" --help >"$work/out" 2>&1); then
+    { printf '{"text": "'; yes 'a hundred megabytes of text stand in this line, and no end of it comes' | head -c 100000000 | tr '\n' ' '; printf '"}\n'; } >"$work/line.jsonl"
+    head -c 40000000 /dev/zero | tr '\0' 'a' >"$work/letters.txt"
+    expect 0 "" sh -c "ulimit -v 1000000; exec $prepare $work/line.jsonl $work/letters.txt --out $work/large --tokenizer $work/out1/tokenizer.json --threads 2"
+    [ "$(awk '$1 == "training" || $1 == "validation" { sum += $3 } END { printf "%d", sum }' "$work/err")" -eq 140000000 ] ||
+        fail "bytes are missing: $(cat "$work/err")"
+else
+    echo "skipped: this build cannot start within 1 GB of address space, so that its memory cannot be bounded"
+fi
+
 "$prepare" --print-documents "$work/docs/more" >"$work/printed" 2>/dev/null
 printf '{"text": "A text file.\\u000d\\nWith two lines.\\u000d\\n"}\n{"text": "good"}\n{"text": "also \\"good\\" \303\251"}\n' | cmp - "$work/printed" ||
     fail "--print-documents prints something else: $(cat "$work/printed")"

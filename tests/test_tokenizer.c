@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "tests/tokenizer_help.h"
+#include "tokenizer/merge.h"
 #include "tokenizer/pretokenize.h"
 
 static TokenList encode(const Tokenizer *tokenizer, const char *text, size_t length, int specials)
@@ -372,6 +373,18 @@ static void long_runs_are_quick(void **state)
         assert_int_equal(list.ids[SIZE / 8 - 1], runs[r] == 'a' ? result : tokenizer->byte_ids[(unsigned char)runs[r]]);
         token_list_free(&list);
     }
+    free(text);
+    // Longer than what is merged at once: these parts end where a token does.
+    size_t size = 2 * MERGER_MAX_LENGTH + 800;
+    text = malloc(size);
+    assert_non_null(text);
+    memset(text, 'a', size);
+    TokenList list = encode(tokenizer, text, size, 1);
+    assert_int_equal(list.count, size / 8);
+    for (size_t i = 0; i < list.count; i++) {
+        assert_int_equal(list.ids[i], result);
+    }
+    token_list_free(&list);
     free(text);
     tokenizer_free(tokenizer);
     cJSON_Delete(json);

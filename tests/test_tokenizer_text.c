@@ -249,6 +249,30 @@ static void long_texts_take_linear_time(void **state)
     cJSON_Delete(json);
 }
 
+// A text that is one run, longer than what is merged at once: its parts end in front of words, wherever the bytes fall.
+static void long_texts_without_words(void **state)
+{
+    (void)state;
+    enum { WORDS = 1000000 };   // of five bytes each, with the space of three
+    cJSON *json = character_json(PREPEND, "null", llama_names, sizeof llama_names / sizeof *llama_names);
+    add_llama_merges(json);
+    Tokenizer *tokenizer = must_load(json);
+    char *text = malloc(3 * WORDS);
+    assert_non_null(text);
+    for (size_t i = 0; i < WORDS; i++) {
+        memcpy(text + 3 * i, "ab ", 3);
+    }
+    TokenList list = encode_all(tokenizer, text, 3 * WORDS - 1);
+    assert_int_equal(list.count, WORDS);
+    for (size_t i = 0; i < list.count; i++) {
+        assert_int_equal(list.ids[i], 265);
+    }
+    token_list_free(&list);
+    free(text);
+    tokenizer_free(tokenizer);
+    cJSON_Delete(json);
+}
+
 // ---- NFC ----
 
 static void text_is_composed(void **state)
@@ -307,6 +331,7 @@ int main(void)
         cmocka_unit_test(hand_made_matchers_follow_their_patterns),
         cmocka_unit_test(patterns_that_differ_between_programs_are_refused),
         cmocka_unit_test(characters_fall_back_to_bytes),
+        cmocka_unit_test(long_texts_without_words),
         cmocka_unit_test(long_texts_take_linear_time),
         cmocka_unit_test(text_is_composed),
     };

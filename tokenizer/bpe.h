@@ -59,7 +59,8 @@ void encoder_free(Encoder *encoder);
 
 // Appends the ids of text [length] to the list. With `specials`, the text of special tokens ("<|endoftext|>") becomes their id;
 // without, it is plain text (documents and prompts are only data). Added tokens that the file does not call special always become their
-// id. Returns 0, or -1 with `error` set: out of memory, a run of 700 MB without a break, a pattern that needs too much time.
+// id. A run of more than 4 MB that nothing cuts is encoded in parts. Returns 0, or -1 with `error` set: out of memory, a pattern that needs too
+// much time.
 int encoder_encode(Encoder *encoder, TokenList *list, const char *text, size_t length, int specials, Error *error);
 
 #endif

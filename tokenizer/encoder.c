@@ -124,11 +124,38 @@ static inline void cache_key(const char *text, size_t length, size_t readable, u
     *high = (*high & keep_high) | (uint64_t)length << LENGTH_SHIFT;
 }
 
+// Length of the next part of a run. Where spaces stand in it (a tokenizer that cuts no words) it ends in front of some, which no token crosses.
+static size_t run_part(const Encoder *e, const char *text, size_t length)
+{
+    if (length <= MERGER_MAX_LENGTH) {
+        return length;
+    }
+    const char *space = e->tokenizer->pipeline.space[0] != 0 ? e->tokenizer->pipeline.space : " ";
+    size_t n = strlen(space), cut = MERGER_MAX_LENGTH - n;
+    for (; cut > MERGER_MAX_LENGTH / 2; cut--) {
+        if (memcmp(text + cut, space, n) == 0 && memcmp(text + cut - n, space, n) != 0) {
+            return cut;
+        }
+    }
+    cut = MERGER_MAX_LENGTH;
+    for (int i = 0; i < 3 && ((unsigned char)text[cut] & 0xC0) == 0x80; i++) {
+        cut--;
+    }
+    return cut;
+}
+
 static int merge_and_append(Encoder *e, TokenList *list, const char *text, size_t length, Error *error)
 {
-    size_t count;
-    const int32_t *ids = merger_run(e->merger, (const unsigned char *)text, length, &count, error);
-    return ids != NULL ? append(list, ids, count, error) : -1;
+    while (length > 0) {
+        size_t count, part = run_part(e, text, length);
+        const int32_t *ids = merger_run(e->merger, (const unsigned char *)text, part, &count, error);
+        if (ids == NULL || append(list, ids, count, error) != 0) {
+            return -1;
+        }
+        text += part;
+        length -= part;
+    }
+    return 0;
 }
 
 // Appends the ids of at most CACHE_LENGTH bytes.

@@ -9,7 +9,6 @@
 enum {
     SHORT_LENGTH = 64,        // pieces up to this many bytes are merged by looking at all pairs
     MAX_SYMBOLS = 3,
-    MAX_LENGTH = INT32_MAX / MAX_SYMBOLS,
 };
 
 struct Merger {
@@ -207,10 +206,6 @@ static size_t start_symbols(const Tokenizer *t, const unsigned char *text, size_
 const int32_t *merger_run(Merger *m, const unsigned char *text, size_t length, size_t *count, Error *error)
 {
     size_t room = m->tokenizer->lacks_bytes ? MAX_SYMBOLS * length : length;
-    if (length > MAX_LENGTH) {
-        error_set(error, "a run of %zu bytes without a break is too long to encode: put a space or a line break into it", length);
-        return NULL;
-    }
     if (room > SHORT_LENGTH && reserve_long(m, room) != 0) {
         error_set(error, "out of memory for encoding a run of %zu bytes without a break", length);
         return NULL;
