@@ -103,9 +103,11 @@ function tiktokenReference(file, encoding) {
   const { Tiktoken } = tiktoken.Tiktoken ? tiktoken : tiktoken.default;
   const t = new Tiktoken(lines.map(([token, rank]) => `! ${rank} ${token}`).join('\n'), own.length ? Object.fromEntries(own) : specials, pattern);
   const utf8 = new TextDecoder();
-  return { name: `tiktoken, ${encoding}`, encode: async (text) => t.encode(text, 'all'), decode: async (ids) => utf8.decode(t.decode(ids)), free: () => t.free() };
+  // Its time is quadratic in the length of a pre-token.
+  return { name: `tiktoken, ${encoding}`, longest: 20000, encode: async (text) => t.encode(text, 'all'), decode: async (ids) => utf8.decode(t.decode(ids)), free: () => t.free() };
 }
 
+const fitting = (reference, kind, text) => (kind === 'one letter' ? text.slice(0, reference.longest) : text);
 const ours = (tokenizer, flags, input) => run(options.tokenize, ['--tokenizer', tokenizer, ...flags], input).out;
 
 // Returns { same, bytes, ids, problem } of one text.
@@ -139,14 +141,15 @@ async function compareOne() {
   const texts = [...Object.keys(kinds).map((kind) => [kind, made(kind, bytes / 10)]), ...files.map((file) => [file, fileText(file, bytes)])];
   const reference = options.encoding ? tiktokenReference(options.tokenizer, options.encoding) : await huggingFaceReference(options.tokenizer);
   for (const [name, text] of texts) {
-    const result = await compare(reference, text, { file: options.tokenizer });
+    const result = await compare(reference, fitting(reference, name, text), { file: options.tokenizer });
     report(result.same, `${name}: ${result.bytes} bytes, ${result.ids} ids${result.problem}`);
   }
   if (options.encoding) {
     const converted = path.join(folder, 'tokenizer.json');
     ours(options.tokenizer, ['--out', converted], '');
     const library = await huggingFaceReference(converted);
-    for (const [name, text] of texts) {
+    for (const [name, whole] of texts) {
+      const text = fitting(reference, name, whole);
       const expected = await reference.encode(text), actual = await library.encode(text);
       report(expected.length === actual.length && expected.every((id, i) => id === actual[i]), `${name}: the converted file in HuggingFace's library`);
     }
@@ -223,7 +226,7 @@ async function compareAll() {
     const reference = await tokenizer.reference(), differ = [];
     let bytes = 0, ids = 0;
     for (const [name, text] of texts) {
-      const result = await compare(reference, text, tokenizer);
+      const result = await compare(reference, fitting(reference, name, text), tokenizer);
       bytes += result.bytes;
       ids += result.ids;
       if (!result.same) {
