@@ -206,7 +206,11 @@ static int make_tokenizer(Preparation *p, Error *error)
 static int encode_piece(void *context, size_t thread, size_t slot, const char *text, size_t length, Error *error)
 {
     Preparation *p = context;
-    return encoder_encode(p->encoders[thread], &p->lists[slot], text, length, 0, error);
+    // Its count changes with every token: in the array it would share a cache line with the lists that other threads fill.
+    TokenList list = p->lists[slot];
+    int result = encoder_encode(p->encoders[thread], &list, text, length, 0, error);
+    p->lists[slot] = list;
+    return result;
 }
 
 static int write_piece(void *context, size_t slot, const Piece *piece, Error *error)
