@@ -182,11 +182,11 @@ static void many_little_files(void **state)
     check_all(&files, (CorpusOptions){0}, 0, 0);
 }
 
-// Documents that are larger than all that may be queued.
+// Documents as large as they get, which is more than a file may queue, and two of them all that may be queued.
 static void large_documents(void **state)
 {
     PathList files = {0};
-    size_t size = (size_t)70 << 20;
+    size_t size = CORPUS_MAX_DOCUMENT;
     char *text = malloc(size);
     assert_non_null(text);
     for (int i = 0; i < 3; i++) {
