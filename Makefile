@@ -123,6 +123,23 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(REF_OBJ) $(LIB)
 	@echo '  link $@'
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
+# Tests with faults: the calls that tests/fault/fault.c stands in front of. Linkers without --wrap (Apple's) build a test that says so.
+FAULT_CALLS := malloc calloc realloc aligned_alloc strdup strndup open_memstream asprintf mmap open fopen read pread write fsync close rename renameat2 \
+	mkdir unlink ftruncate
+HAVE_WRAP   := $(shell printf 'int main(void){return 0;}' | $(CC) -Wl,--wrap=malloc -x c - -o /dev/null 2>/dev/null && echo 1)
+ifeq ($(HAVE_WRAP),1)
+FAULT_LIB   := $(BUILD)/tests/libfault.so
+$(BUILD)/tests/test_faults: $(BUILD)/tests/fault/fault.o
+$(BUILD)/tests/test_faults: LDFLAGS += $(FAULT_CALLS:%=-Wl,--wrap=%)
+else
+$(BUILD)/tests/test_faults.o: CFLAGS += -DWITHOUT_FAULTS
+endif
+
+$(BUILD)/tests/libfault.so: tests/fault/fault.c tests/fault/fault.h
+	@mkdir -p $(dir $@)
+	@echo '  $(CC) $< (shared)'
+	$(Q)$(CC) $(filter-out -fsanitize=%,$(CFLAGS)) -DFAULT_PRELOAD -fPIC -shared -o $@ $< -ldl
+
 $(BUILD)/tests/golden: $(BUILD)/tests/golden.o $(REF_OBJ) $(LIB)
 	@echo '  link $@'
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -162,7 +179,7 @@ test: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) run-tests
 
 .PHONY: run-tests
-run-tests: all $(TESTS) $(MPI_TESTS) $(BUILD)/tests/golden
+run-tests: all $(TESTS) $(MPI_TESTS) $(BUILD)/tests/golden $(FAULT_LIB)
 	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) SCRIPTS="$(if $(MPI_TESTS),tests/mpi/test_mpi.sh)" tests/run $(TESTS)
 
 # Only what a build with MPI=1 has beside the other tests.

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static int fail(const char *action, const char *path, int code, Error *error)
     return error_set(error, "cannot %s %s: %s%s", action, path, strerror(code), advice);
 }
 
-static int open_retry(const char *path, int flags)
+int file_open(const char *path, int flags)
 {
     int fd;
     do {
@@ -97,7 +98,7 @@ static char *read_all(int fd, const char *path, size_t max, size_t capacity, siz
 
 char *file_read(const char *path, size_t max, size_t *size, Error *error)
 {
-    int fd = open_retry(path, O_RDONLY);
+    int fd = file_open(path, O_RDONLY);
     if (fd < 0) {
         fail("open", path, errno, error);
         return NULL;
@@ -147,7 +148,7 @@ int file_read_at(int fd, void *data, size_t size, uint64_t offset, const char *p
 
 int file_hash(const char *path, uint64_t *hash, Error *error)
 {
-    int fd = open_retry(path, O_RDONLY);
+    int fd = file_open(path, O_RDONLY);
     if (fd < 0) {
         return fail("open", path, errno, error);
     }
@@ -202,7 +203,7 @@ int file_sync(int fd, const char *path, Error *error)
 
 static int write_file(const char *path, const void *data, size_t size, Error *error)
 {
-    int fd = open_retry(path, O_WRONLY | O_CREAT | O_TRUNC);
+    int fd = file_open(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0) {
         return fail("create", path, errno, error);
     }
@@ -251,10 +252,19 @@ int file_write_atomic(const char *path, const void *data, size_t size, Error *er
 
 // ---- questions ----
 
+bool file_shortage(void) { return errno == ENOMEM || errno == EMFILE || errno == ENFILE; }
+
 bool file_exists(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+bool folder_holds(const char *folder, const char *name)
+{
+    char path[PATH_MAX];   // the system knows no longer ones
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return length > 0 && (size_t)length < sizeof path && file_exists(path);
 }
 
 bool file_is_missing(const char *path)
@@ -353,7 +363,7 @@ int folder_make(const char *path, Error *error)
 
 int folder_sync(const char *path, Error *error)
 {
-    int fd = open_retry(path, O_RDONLY | O_DIRECTORY);
+    int fd = file_open(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0) {
         return fail("open folder", path, errno, error);
     }
@@ -393,7 +403,7 @@ static int list_fd(PathList *list, int fd, const char *path, Error *error)
 
 int folder_list(PathList *list, const char *path, Error *error)
 {
-    int fd = open_retry(path, O_RDONLY | O_DIRECTORY);
+    int fd = file_open(path, O_RDONLY | O_DIRECTORY);
     return fd >= 0 ? list_fd(list, fd, path, error) : fail("open folder", path, errno, error);
 }
 

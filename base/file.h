@@ -11,6 +11,9 @@
 // Reads a whole file of at most `max` bytes; a NUL is added behind it. Returns a buffer to free, or NULL with `error` set.
 char *file_read(const char *path, size_t max, size_t *size, Error *error);
 
+// open(2) with O_CLOEXEC, and mode 0666 for a new file, that goes on after EINTR. Returns the descriptor, or -1 with errno set.
+int file_open(const char *path, int flags);
+
 // Writes all bytes to a file descriptor, resuming after EINTR and short writes. Returns 0, or -1 with `error` set (names `path`).
 int file_write_all(int fd, const void *data, size_t size, const char *path, Error *error);
 
@@ -27,7 +30,12 @@ int file_write_atomic(const char *path, const void *data, size_t size, Error *er
 // XXH3-64 of a whole file, streamed. Returns 0, or -1 with `error` set.
 int file_hash(const char *path, uint64_t *hash, Error *error);
 
+// Whether the function that just failed, of this header or of base/json.h, did so for want of memory or descriptors (it looks at errno). That
+// says nothing about the file: it must not be taken for a damaged one.
+bool file_shortage(void);
+
 bool file_exists(const char *path);
+bool folder_holds(const char *folder, const char *name);   // whether folder/name exists; needs no memory
 bool file_is_missing(const char *path);   // certainly: not just out of reach
 // Whether a file or folder can be found. Returns 0, or -1 with `error` set, which tells a missing one from one out of reach.
 int file_check(const char *path, Error *error);

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +26,11 @@ cJSON *json_read_file(const char *path, size_t max, Error *error)
         return NULL;
     }
     const char *end = text;
+    errno = 0;
     cJSON *json = cJSON_ParseWithLengthOpts(text, size + 1, &end, true);
-    if (json == NULL || end != text + size) {
+    if (json == NULL && file_shortage()) {
+        error_set(error, "cannot read %s: out of memory", path);
+    } else if (json == NULL || end != text + size) {
         bool empty = strspn(text, " \t\r\n") == size;
         error_set(error, "%s: line %zu is not valid JSON%s", path, line_of(text, end), empty ? " (the file is empty)" : "");
         cJSON_Delete(json);

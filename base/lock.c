@@ -15,7 +15,7 @@ int folder_lock(const char *folder, const char *what, Error *error)
     if (path == NULL) {
         return error_set(error, "out of memory");
     }
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = file_open(path, O_RDWR | O_CREAT);
     if (fd < 0) {
         error_set(error, "%s: cannot be made: %s", path, strerror(errno));
     } else if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {

@@ -134,7 +134,8 @@ static int exchange(const char *a, const char *b)
 #endif
 }
 
-// Gives the complete temporary folder its name. A complete checkpoint stands under `final` or `aside` at every moment.
+// Gives the complete temporary folder its name. A complete checkpoint stands under `final` or `aside` at every moment. What it replaces is
+// removed only when the new name is on the disk; should removing fail, checkpoint_prune does it later.
 static int put_in_place(const char *temporary, const char *final, const char *aside, const char *out, Error *error)
 {
     if (!file_exists(final)) {
@@ -144,7 +145,12 @@ static int put_in_place(const char *temporary, const char *final, const char *as
         return folder_sync(out, error);
     }
     if (exchange(temporary, final) == 0) {
-        return folder_sync(out, error) == 0 ? folder_remove(temporary, error) : -1;
+        if (folder_sync(out, error)) {
+            exchange(temporary, final);
+            return -1;
+        }
+        folder_remove(temporary, NULL);
+        return 0;
     }
     if (folder_remove(aside, error)) {
         return -1;
@@ -157,7 +163,11 @@ static int put_in_place(const char *temporary, const char *final, const char *as
         rename(aside, final);
         return -1;
     }
-    return folder_sync(out, error) == 0 ? folder_remove(aside, error) : -1;
+    if (folder_sync(out, error)) {
+        return -1;
+    }
+    folder_remove(aside, NULL);
+    return 0;
 }
 
 int checkpoint_save(const CheckpointSource *source, const char *out, int64_t step, Error *error)
@@ -324,15 +334,19 @@ int checkpoint_load_moments(const NamedArena *moments, size_t n_moments, const c
 
 struct cJSON *checkpoint_load_trainer(const char *folder, Error *error) { return manifest_read(folder, error); }
 
-uint64_t checkpoint_model_hash(const Model *model)
+int checkpoint_model_hash(uint64_t *hash, const Model *model, Error *error)
 {
     if (model->packed != NULL) {
-        return model->hash;
+        *hash = model->hash;
+        return 0;
     }
     cJSON *json = config_to_json(&model->config);
     char *text = json != NULL ? json_to_text(json, false) : NULL;
-    uint64_t seed = text != NULL ? XXH3_64bits(text, strlen(text)) : 0;
-    free(text);
     cJSON_Delete(json);
-    return XXH3_64bits_withSeed(model->params, model->table.total * sizeof *model->params, seed);
+    if (text == NULL) {
+        return error_set(error, "out of memory for the model's hash");
+    }
+    *hash = XXH3_64bits_withSeed(model->params, model->table.total * sizeof *model->params, XXH3_64bits(text, strlen(text)));
+    free(text);
+    return 0;
 }

@@ -43,7 +43,8 @@ char *checkpoint_resolve(const char *path, Error *note, Error *error);
 // The same for using the model alone: optimizer.safetensors may have been removed; everything else is verified.
 char *checkpoint_resolve_model(const char *path, Error *note, Error *error);
 
-// Whether a file of that name lies, or would lie, in the folder of a checkpoint: nothing else may be written there.
+// Whether a file of that name lies, or would lie, in the folder of a checkpoint: nothing else may be written there. True also when out of
+// memory.
 bool checkpoint_holds(const char *path);
 
 // Checks names, sizes and checksums of all files that trainer.json lists. Returns 0, or -1 naming the file that is wrong.
@@ -61,6 +62,7 @@ struct cJSON *checkpoint_load_trainer(const char *folder, Error *error);
 
 // A number that differs between models: hash of configuration and weights in memory. State files carry it.
 // Of a packed model: model->hash, so that a state goes with the checkpoint, whatever the weights' type.
-uint64_t checkpoint_model_hash(const Model *model);
+// Returns 0, or -1 with `error` set: out of memory.
+int checkpoint_model_hash(uint64_t *hash, const Model *model, Error *error);
 
 #endif

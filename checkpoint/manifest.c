@@ -1,5 +1,6 @@
 #include "checkpoint/manifest.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,12 +33,12 @@ static int add_file(cJSON *files, const char *folder, const char *name, Error *e
         return error_set(error, "out of memory while listing %s", folder);
     }
     int status = 0;
-    if (file_exists(path)) {
-        status = file_hash(path, &hash, error);
+    if (!file_is_missing(path)) {
+        int64_t size = file_size(path);
+        status = size >= 0 ? file_hash(path, &hash, error) : error_set(error, "cannot read %s: its size is unknown", path);
         hash_text(text, hash);
         cJSON *entry = status == 0 ? cJSON_AddObjectToObject(files, name) : NULL;
-        if (status == 0 && (cJSON_AddNumberToObject(entry, "bytes", (double)file_size(path)) == NULL ||
-                            cJSON_AddStringToObject(entry, "xxh3", text) == NULL)) {
+        if (status == 0 && (cJSON_AddNumberToObject(entry, "bytes", (double)size) == NULL || cJSON_AddStringToObject(entry, "xxh3", text) == NULL)) {
             status = error_set(error, "out of memory while listing %s", folder);
         }
     }
@@ -131,7 +132,7 @@ struct cJSON *manifest_read(const char *folder, Error *error)
         if (text != NULL && !text_is_whole(text, size)) {
             error_set(error, "%s does not match its own checksum: it was changed or damaged; use another checkpoint", path);
         } else if (text != NULL && (tree = cJSON_Parse(text)) == NULL) {
-            error_set(error, "%s is not valid JSON: use another checkpoint", path);
+            error_set(error, file_shortage() ? "cannot read %s: out of memory" : "%s is not valid JSON: use another checkpoint", path);
         }
         free(text);
     }
@@ -183,10 +184,7 @@ static int check_unlisted(const char *folder, const cJSON *files, Error *error)
         if (cJSON_GetObjectItemCaseSensitive(files, known_files[i]) != NULL) {
             continue;
         }
-        char *path = path_join(folder, known_files[i]);
-        bool there = path == NULL || file_exists(path);
-        free(path);
-        if (there || i < N_REQUIRED) {
+        if (i < N_REQUIRED || folder_holds(folder, known_files[i])) {
             return error_set(error, "%s/%s is not listed in trainer.json: it cannot be checked; use another checkpoint", folder, known_files[i]);
         }
     }
@@ -195,6 +193,7 @@ static int check_unlisted(const char *folder, const cJSON *files, Error *error)
 
 int manifest_check(const char *folder, bool hashes, bool slim, Error *error)
 {
+    errno = 0;
     cJSON *tree = manifest_read(folder, error);
     if (tree == NULL) {
         return -1;

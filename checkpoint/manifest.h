@@ -18,7 +18,7 @@ struct cJSON *manifest_read(const char *folder, Error *error);
 
 // Checks that the files listed are there with the size listed, with `hashes` also the checksum, that model.safetensors and config.json are among them
 // and that no file of a checkpoint stands there unlisted. With `slim` optimizer.safetensors may be missing: only training needs it. Returns 0, or -1
-// naming the file that is wrong.
+// naming the file that is wrong; then file_shortage tells whether it could just not be checked.
 int manifest_check(const char *folder, bool hashes, bool slim, Error *error);
 
 #endif

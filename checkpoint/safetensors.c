@@ -176,9 +176,11 @@ static int read_header(SafeFile *file, uint64_t file_bytes, Error *error)
     if (status == 0) {
         const char *end = text;
         text[length] = 0;
+        errno = 0;
         file->header = text[0] == '{' ? cJSON_ParseWithLengthOpts(text, (size_t)length + 1, &end, true) : NULL;
         if (!cJSON_IsObject(file->header) || end != text + length) {
-            status = error_set(error, "the header is not a JSON object: the file is damaged or is something else");
+            status = error_set(error, "%s", file->header == NULL && file_shortage() ? "out of memory for the header"
+                                            : "the header is not a JSON object: the file is damaged or is something else");
         }
     }
     free(text);
@@ -214,7 +216,7 @@ int safetensors_open(SafeFile *file, const char *path, Error *error)
 {
     struct stat info;
     *file = (SafeFile){.path = strdup(path)};
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = file_open(path, O_RDONLY);
     if (file->fd < 0 || fstat(file->fd, &info) != 0) {
         error_set(error, "cannot open %s: %s", path, strerror(errno));
     } else if (file->path == NULL) {
@@ -369,7 +371,7 @@ int safetensors_write(const char *path, const SafeTensorOut *tensors, size_t cou
     if (header == NULL) {
         return error_set(error, "cannot write %s: out of memory, or too many tensors for one file", path);
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = file_open(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0) {
         free(header);
         return error_set(error, "cannot create %s: %s", path, strerror(errno));

@@ -98,18 +98,21 @@ static char *resolve_run(const char *out, bool slim, Error *note, Error *error)
         return NULL;
     }
     char *found = NULL;
+    bool shortage = false;
     Error why = {""}, first = {""};
-    for (size_t i = 0; i < store.count && found == NULL; i++) {
-        char *folder = path_join(out, store.entries[i].name);
-        if (folder != NULL && manifest_check(folder, true, slim, &why) == 0) {
-            found = folder;
-            break;
+    for (size_t i = 0; i < store.count && found == NULL && !shortage; i++) {
+        found = path_join(out, store.entries[i].name);
+        if (found == NULL || manifest_check(found, true, slim, &why) != 0) {
+            shortage = file_shortage();   // then nothing is known, and an older one must not take its place
+            free(found);
+            found = NULL;
+            add_note(note, why.text);
+            first = first.text[0] == 0 ? why : first;
         }
-        free(folder);
-        add_note(note, why.text);
-        first = first.text[0] == 0 ? why : first;
     }
-    if (store.count == 0) {
+    if (shortage) {
+        error_set(error, "the checkpoints in %s cannot be checked: %s", out, why.text[0] != 0 ? why.text : "out of memory");
+    } else if (store.count == 0) {
         error_set(error, "%s holds no checkpoint: give a checkpoint folder (step_...) or the --out folder of a run that has saved one", out);
     } else if (found == NULL) {
         error_set(error, "none of the %zu checkpoints in %s is whole; the newest: %s", store.count, out, first.text);
@@ -127,14 +130,6 @@ static char *trimmed(const char *path)
         copy[--length] = 0;
     }
     return copy;
-}
-
-static bool holds(const char *folder, const char *name)
-{
-    char *path = path_join(folder, name);
-    bool there = path != NULL && file_exists(path);
-    free(path);
-    return there;
 }
 
 static char *resolve(const char *path, bool slim, Error *note, Error *error)
@@ -170,7 +165,7 @@ static char *resolve(const char *path, bool slim, Error *note, Error *error)
         error_prefix(error, "checkpoint");
     } else if (!file_is_folder(folder)) {
         error_set(error, "%s is a file: give the folder of the checkpoint", path);
-    } else if (named || holds(folder, "trainer.json") || holds(folder, "model.safetensors")) {
+    } else if (named || folder_holds(folder, "trainer.json") || folder_holds(folder, "model.safetensors")) {
         if (manifest_check(folder, true, slim, error) == 0) {
             return folder;
         }
@@ -190,7 +185,7 @@ char *checkpoint_resolve_model(const char *path, Error *note, Error *error) { re
 bool checkpoint_holds(const char *path)
 {
     char *folder = path_folder(path);
-    bool held = folder != NULL && holds(folder, "trainer.json");
+    bool held = folder == NULL || folder_holds(folder, "trainer.json");
     free(folder);
     return held;
 }
@@ -232,7 +227,7 @@ static int remove_temporary(const Store *store, const char *out, Error *error)
     return 0;
 }
 
-// A checkpoint that was moved aside gets its name back if that is free and it is whole; otherwise it is superseded.
+// A checkpoint that was moved aside goes when its successor is whole, and gets its name back if that is free and it is whole itself.
 static int settle_aside(const Store *store, const char *out, Error *error)
 {
     for (size_t i = 0; i < store->count; i++) {
@@ -247,9 +242,9 @@ static int settle_aside(const Store *store, const char *out, Error *error)
         } else {
             plain[strlen(plain) - strlen(".old")] = 0;
             Error ignored;
-            if (manifest_check(plain, false, false, &ignored) == 0 || manifest_check(folder, false, false, &ignored) != 0) {
+            if (manifest_check(plain, false, false, &ignored) == 0) {
                 status = drop(out, name, error);
-            } else if (!file_exists(plain) && rename(folder, plain) != 0) {
+            } else if (file_is_missing(plain) && manifest_check(folder, false, false, &ignored) == 0 && rename(folder, plain) != 0) {
                 status = error_set(error, "cannot rename %s: %s", folder, strerror(errno));
             }
         }

@@ -229,7 +229,7 @@ ParquetFile *parquet_open(const char *path, Error *error)
         return NULL;
     }
     file->path = strdup(path);
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = file_open(path, O_RDONLY);
     if (file->path == NULL) {
         error_set(error, "out of memory for reading %s", path);
     } else if (file->fd < 0) {

@@ -3,6 +3,7 @@
 // made is taken in order, so that nothing depends on the number of threads.
 #include "data/prepare.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,7 +289,7 @@ static int close_writer(ShardWriter **writer, PrepareCounts *counts, Error *erro
     return result;
 }
 
-// Goes on from the state that was noted, if the shards are as it says; else all is written anew.
+// Goes on from the state that was noted, if the shards are as it says; else all is written anew, but not because they cannot be read just now.
 static int start_writing(Preparation *p, Error *error)
 {
     Error problem;
@@ -300,9 +301,13 @@ static int start_writing(Preparation *p, Error *error)
     }
     p->result.train = p->state.train;
     p->result.validation = p->state.validation;
+    errno = 0;
     if (shard_writer_resume(p->train_writer, &p->state.train_at, &problem) == 0 &&
         shard_writer_resume(p->validation_writer, &p->state.validation_at, &problem) == 0) {
         return 0;
+    }
+    if (file_shortage() || errno == EIO) {
+        return error_set(error, "%s", problem.text);
     }
     if (!p->options->quiet) {
         fprintf(stderr, "warning: %s; the shards are written anew\n", problem.text);

@@ -221,26 +221,38 @@ static bool get_state_of(const cJSON *json, const char *key, PrepareCounts *coun
            get_count(object, "shards", &at->shards) && get_count(object, "tokens", &at->tokens);
 }
 
-// Reads what an unfinished run noted. Without use for this request, or damaged: not resumable.
-static void load_state(const char *folder, const cJSON *request, PrepareState *state)
+static bool get_state(const cJSON *json, PrepareState *state)
 {
-    Error ignored;
+    return get_hash(json, "split_limit", &state->split.limit) && json_get_bool(json, "split_tail", &state->split.tail, NULL) == 0 &&
+           json_get_real(json, "split_fraction", &state->split.fraction, NULL) == 0 && get_count(json, "pieces", &state->pieces) &&
+           get_state_of(json, "train", &state->train, &state->train_at) &&
+           get_state_of(json, "validation", &state->validation, &state->validation_at);
+}
+
+// Reads what an unfinished run noted. Without use for this request, or damaged: not resumable. What cannot be read just now is an error,
+// for the shards of a state that is not known are removed.
+static int load_state(const char *folder, const cJSON *request, PrepareState *state, Error *error)
+{
     char *path = path_join(folder, unfinished_name);
-    cJSON *json = path == NULL ? NULL : json_read_file(path, MAX_JSON, &ignored);
+    if (path == NULL) {
+        return out_of_memory(error);
+    }
+    errno = 0;
+    cJSON *json = json_read_file(path, MAX_JSON, error);
     const cJSON *before = cJSON_GetObjectItemCaseSensitive(json, "request");
     uint64_t noted, there;
-    if (before != NULL && cJSON_Compare(before, request, true) && get_hash(json, "tokenizer_file", &noted) &&
-        hash_tokenizer(folder, &there, &ignored) == 0 && there == noted && get_hash(json, "split_limit", &state->split.limit) &&
-        json_get_bool(json, "split_tail", &state->split.tail, &ignored) == 0 &&
-        json_get_real(json, "split_fraction", &state->split.fraction, &ignored) == 0 && get_count(json, "pieces", &state->pieces) &&
-        get_state_of(json, "train", &state->train, &state->train_at) &&
-        get_state_of(json, "validation", &state->validation, &state->validation_at)) {
-        state->resumable = true;
-    } else {
+    int result = json == NULL && (file_shortage() || errno == EIO) ? -1 : 0;
+    if (before != NULL && cJSON_Compare(before, request, true) && get_hash(json, "tokenizer_file", &noted) && get_state(json, state)) {
+        errno = 0;
+        state->resumable = hash_tokenizer(folder, &there, error) == 0 && there == noted;
+        result = !state->resumable && (file_shortage() || errno == EIO) ? -1 : 0;
+    }
+    if (!state->resumable) {
         *state = (PrepareState){0};
     }
     cJSON_Delete(json);
     free(path);
+    return result;
 }
 
 int prepare_folder_clear(const char *folder, Error *error)
@@ -253,12 +265,24 @@ int prepare_folder_clear(const char *folder, Error *error)
 
 // ---- opening the folder ----
 
+// The state is of no use beside prepare.json. Should this fail, the folder still counts as complete.
+static void remove_state(const char *folder)
+{
+    char *path = path_join(folder, unfinished_name);
+    if (path != NULL) {
+        unlink(path);
+    }
+    free(path);
+}
+
 // Makes a folder without prepare.json ready.
 static int begin(const char *folder, const PathList *names, const cJSON *request, const PrepareOptions *options, PrepareState *state,
                  Error *error)
 {
     if (holds(names, unfinished_name)) {
-        load_state(folder, request, state);
+        if (load_state(folder, request, state, error) != 0) {
+            return -1;
+        }
         return state->resumable ? 0 : remove_own_shards(folder, names, error);
     }
     for (size_t i = 0; i < names->count; i++) {
@@ -366,6 +390,9 @@ int prepare_folder_open(const char *folder, const cJSON *request, const PrepareO
     if (result == 0 && file_exists(json_path)) {
         result = check_complete(folder, json_path, request, error);
         *done = result == 0;
+        if (*done) {
+            remove_state(folder);
+        }
     } else if (result == 0) {
         result = folder_list(&names, folder, error) != 0 ? -1 : begin(folder, &names, request, options, state, error);
     }
@@ -397,17 +424,12 @@ int prepare_folder_finish(const char *folder, const cJSON *request, const Prepar
                 cJSON_AddNumberToObject(json, "duplicates", (double)result->duplicates) != NULL &&
                 cJSON_AddNumberToObject(json, "vocab_size", (double)result->vocab_size) != NULL &&
                 cJSON_AddNumberToObject(json, "tokenizer_hash", (double)result->tokenizer_hash) != NULL;
-    char *path = path_join(folder, "prepare.json"), *unfinished = path_join(folder, unfinished_name);
-    int status = -1;
-    if (!good || path == NULL || unfinished == NULL) {
-        out_of_memory(error);
-    } else if (json_write_file(path, json, true, error) == 0) {
-        // Should this fail, the folder still counts as complete.
-        unlink(unfinished);
-        status = 0;
+    char *path = path_join(folder, "prepare.json");
+    int status = good && path != NULL ? json_write_file(path, json, true, error) : out_of_memory(error);
+    if (status == 0) {
+        remove_state(folder);
     }
     free(path);
-    free(unfinished);
     cJSON_Delete(json);
     return status;
 }

@@ -111,7 +111,7 @@ int shard_open(Shard *shard, const char *path, Error *error)
     if (shard->path == NULL) {
         return error_set(error, "out of memory while opening %s", path);
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK);
     int result = fd < 0 ? error_set(error, "cannot read %s: %s", path, strerror(errno)) : map_file(shard, fd, error);
     if (fd >= 0) {
         close(fd);
@@ -247,7 +247,7 @@ static int open_next(ShardWriter *writer, Error *error)
     if (set_names(writer, error) != 0) {
         return -1;
     }
-    writer->fd = open(writer->temporary_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    writer->fd = file_open(writer->temporary_path, O_WRONLY | O_CREAT | O_TRUNC);
     if (writer->fd < 0) {
         return error_set(error, "cannot write %s: %s", writer->temporary_path, strerror(errno));
     }
@@ -287,15 +287,13 @@ static int finish_shard(ShardWriter *writer, Error *error)
     if (flush(writer, error) != 0 || write_header(writer, error) != 0) {
         return -1;
     }
-    if (fsync(writer->fd) != 0) {
-        return error_set(error, "cannot write %s: %s", writer->temporary_path, strerror(errno));
+    if (file_sync(writer->fd, writer->temporary_path, error) != 0) {
+        return -1;
     }
     int closed = close(writer->fd);
     writer->fd = -1;
     if (closed != 0 || rename(writer->temporary_path, writer->path) != 0) {
-        int reason = errno;
-        unlink(writer->temporary_path);
-        return error_set(error, "cannot write %s: %s", writer->path, strerror(reason));
+        return error_set(error, "cannot write %s: %s", writer->path, strerror(errno));
     }
     writer->n_shards++;
     return folder_sync(writer->folder, error);
@@ -413,7 +411,7 @@ int shard_writer_resume(ShardWriter *writer, const ShardPosition *position, Erro
     if (size < wanted) {
         return error_set(error, "%s is shorter than it was written", writer->temporary_path);
     }
-    writer->fd = open(writer->temporary_path, O_WRONLY | O_CLOEXEC);
+    writer->fd = file_open(writer->temporary_path, O_WRONLY);
     if (writer->fd < 0 || ftruncate(writer->fd, wanted) != 0 || lseek(writer->fd, 0, SEEK_END) != wanted) {
         return error_set(error, "cannot write %s: %s", writer->temporary_path, strerror(errno));
     }
@@ -438,11 +436,7 @@ int shard_writer_close(ShardWriter *writer, uint64_t *total_tokens, size_t *n_sh
     if (n_shards != NULL) {
         *n_shards = writer->n_shards;
     }
-    if (result != 0) {
-        shard_writer_abort(writer);
-    } else {
-        writer_free(writer);
-    }
+    writer_free(writer);
     return result;
 }
 

@@ -49,7 +49,8 @@ int shard_writer_sync(ShardWriter *writer, ShardPosition *position, Error *error
 int shard_writer_resume(ShardWriter *writer, const ShardPosition *position, Error *error);
 // Frees the writer and leaves the files as they are, for shard_writer_resume; NULL is allowed.
 void shard_writer_leave(ShardWriter *writer);
-// Completes the last shard and frees the writer (also on failure). No tokens at all: no file, *n_shards = 0.
+// Completes the last shard and frees the writer (also on failure: the unfinished shard then stays, for shard_writer_resume). No tokens at
+// all: no file, *n_shards = 0.
 int shard_writer_close(ShardWriter *writer, uint64_t *total_tokens, size_t *n_shards, Error *error);
 // Drops the shard that is unfinished (complete ones stay) and frees the writer; NULL is allowed.
 void shard_writer_abort(ShardWriter *writer);

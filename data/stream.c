@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define BLOCK_BYTES ((size_t)256 << 10)
 
 // ---- plain files ----
@@ -17,7 +19,7 @@
 int file_stream_open(FileStream *file, const char *path, uint64_t *bytes_read, Error *error)
 {
     struct stat status;
-    *file = (FileStream){open(path, O_RDONLY | O_CLOEXEC), path, bytes_read};
+    *file = (FileStream){file_open(path, O_RDONLY), path, bytes_read};
     if (file->fd < 0) {
         return error_set(error, "cannot read %s: %s", path, strerror(errno));
     }

@@ -94,15 +94,14 @@ static int parse_contexts(Report *report, const char *text, Error *error)
 static int list_data(PathList *files, char *const *arguments, size_t count, Error *error)
 {
     for (size_t i = 0; i < count; i++) {
-        char *marker = path_join(arguments[i], "prepare.json"), *shards = path_join(arguments[i], "val_*.bin");
-        int result = marker != NULL && shards != NULL ? 0 : error_set(error, "out of memory");
-        if (result == 0 && file_exists(marker)) {
+        char *shards = path_join(arguments[i], "val_*.bin");
+        int result = shards != NULL ? 0 : error_set(error, "out of memory");
+        if (result == 0 && folder_holds(arguments[i], "prepare.json")) {
             fprintf(stderr, "%s was made by ./prepare: its validation shards are used\n", arguments[i]);
             result = path_expand(files, &shards, 1, stream_accepts, error);
         } else if (result == 0) {
             result = path_expand(files, &arguments[i], 1, stream_accepts, error);
         }
-        free(marker);
         free(shards);
         if (result != 0) {
             return -1;

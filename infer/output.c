@@ -16,9 +16,8 @@ static bool would_change(const char *path, const char *temporary, const char *ot
 
 static bool in_prepared_folder(const char *path)
 {
-    char *folder = path_folder(path), *mark = folder != NULL ? path_join(folder, "prepare.json") : NULL;
-    bool held = mark != NULL && file_exists(mark);
-    free(mark);
+    char *folder = path_folder(path);
+    bool held = folder == NULL || folder_holds(folder, "prepare.json");   // in doubt nothing is overwritten
     free(folder);
     return held;
 }

@@ -68,8 +68,7 @@ static int pack(Model *model, const char *folder, WeightType type, Error *error)
     if (type == WEIGHTS_F32) {
         return 0;
     }
-    model->hash = checkpoint_model_hash(model);
-    return model_pack(model, type, error) == 0 ? 0 : error_prefix(error, "%s", folder);
+    return checkpoint_model_hash(&model->hash, model, error) == 0 && model_pack(model, type, error) == 0 ? 0 : error_prefix(error, "%s", folder);
 }
 
 int runtime_open(Runtime *runtime, const char *checkpoint, const char *tokenizer, WeightType type, int64_t threads, Error *error)

@@ -164,6 +164,10 @@ int session_save(const Session *session, const char *path, const char *note, Err
         return error_set(error, "%s: nothing has been read yet, so there is no memory to save", path);
     }
     size_t vocab = (size_t)model->config.vocab_size, count = model->state.count + 1;
+    uint64_t model_hash;
+    if (checkpoint_model_hash(&model_hash, model, error) != 0) {
+        return -1;
+    }
     SafeTensorOut *tensors = calloc(count, sizeof *tensors);
     if (tensors == NULL) {
         return error_set(error, "out of memory while saving %s", path);
@@ -174,7 +178,7 @@ int session_save(const Session *session, const char *path, const char *note, Err
     }
     tensors[count - 1] = (SafeTensorOut){"logits", 1, &vocab, session->logits};
     char hash[24], position[24], checksum[24];
-    snprintf(hash, sizeof hash, "%016" PRIx64, checkpoint_model_hash(model));
+    snprintf(hash, sizeof hash, "%016" PRIx64, model_hash);
     snprintf(position, sizeof position, "%zu", session->position);
     note = note != NULL ? note : "";
     snprintf(checksum, sizeof checksum, "%016" PRIx64,
@@ -223,7 +227,11 @@ static int check_metadata(const SafeFile *file, const Model *model, const char *
         return error_set(error, "%s: the state file's metadata is incomplete: the file is damaged", file->path);
     }
     char expected[24];
-    snprintf(expected, sizeof expected, "%016" PRIx64, checkpoint_model_hash(model));
+    uint64_t model_hash;
+    if (checkpoint_model_hash(&model_hash, model, error) != 0) {
+        return -1;
+    }
+    snprintf(expected, sizeof expected, "%016" PRIx64, model_hash);
     if (strcmp(hash, expected) != 0) {
         return error_set(
             error,

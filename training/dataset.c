@@ -18,15 +18,7 @@ static bool is_shard(const char *path)
 
 static bool accepts(const char *path) { return is_shard(path) || corpus_accepts(path); }
 
-static bool folder_has(const char *folder, const char *name)
-{
-    char *path = path_join(folder, name);
-    bool found = path != NULL && file_exists(path);
-    free(path);
-    return found;
-}
-
-static bool is_prepared(const char *path) { return file_is_folder(path) && folder_has(path, "prepare.json"); }
+static bool is_prepared(const char *path) { return file_is_folder(path) && folder_holds(path, "prepare.json"); }
 
 static int classify_files(DataSource *source, Error *error)
 {
@@ -132,7 +124,7 @@ static int find_tokenizer(Dataset *dataset, const DatasetRequest *request, Error
     for (size_t i = 0; i < request->n_train && dataset->tokenizer == NULL; i++) {
         char *folder = tokenizer_folder(&request->train[i]);
         bool required = request->train[i].kind == DATA_PREPARED;
-        int failed = folder != NULL && (required || folder_has(folder, "tokenizer.json"))
+        int failed = folder != NULL && (required || folder_holds(folder, "tokenizer.json"))
                          ? load_tokenizer(dataset, path_join(folder, "tokenizer.json"), error) : 0;
         free(folder);
         if (failed) {

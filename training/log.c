@@ -26,12 +26,18 @@ static bool line_stays(const char *line, size_t length, int64_t step)
     return errno == 0 && *end == ',' && number > 0 && number <= step;
 }
 
-// Where the records up to `step` end, in bytes; 0 when there is no file.
-static int64_t kept_bytes(const char *path, int64_t step)
+// Where the records up to `step` end, in bytes; 0 when there is no file. -1 with `error` set when it cannot be read to the end: what lies
+// behind would be cut off.
+static int64_t kept_bytes(const char *path, int64_t step, Error *error)
 {
-    FILE *file = fopen(path, "re");
+    int fd = file_open(path, O_RDONLY);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (file == NULL) {
-        return 0;
+        int code = errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return code == ENOENT ? 0 : error_set(error, "cannot read %s: %s", path, strerror(code));
     }
     char *line = NULL;
     size_t capacity = 0;
@@ -39,6 +45,9 @@ static int64_t kept_bytes(const char *path, int64_t step)
     int64_t kept = 0;
     while ((length = getline(&line, &capacity, file)) > 0 && line_stays(line, (size_t)length, step)) {
         kept += length;
+    }
+    if (length < 0 && !feof(file)) {
+        kept = error_set(error, "cannot read %s: %s", path, strerror(errno));
     }
     free(line);
     fclose(file);
@@ -51,8 +60,12 @@ int train_log_open(TrainLog *log, const char *out, int64_t step, Error *error)
     if (log->path == NULL) {
         return error_set(error, "out of memory");
     }
-    log->bytes = step > 0 ? kept_bytes(log->path, step) : 0;
-    log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    log->bytes = step > 0 ? kept_bytes(log->path, step, error) : 0;
+    if (log->bytes < 0) {
+        train_log_close(log);
+        return -1;
+    }
+    log->fd = file_open(log->path, O_WRONLY | O_CREAT | O_APPEND);
     if (log->fd < 0 || ftruncate(log->fd, (off_t)log->bytes) != 0) {
         error_set(error, "%s: cannot be opened for writing and cut behind step %" PRId64 ": %s", log->path, step, strerror(errno));
         train_log_close(log);
@@ -160,7 +173,4 @@ int train_log_write(TrainLog *log, const LogRecord *record, Error *error)
     return -1;
 }
 
-int train_log_sync(const TrainLog *log, Error *error)
-{
-    return fsync(log->fd) == 0 ? 0 : error_set(error, "%s: cannot be brought to the disk: %s", log->path, strerror(errno));
-}
+int train_log_sync(const TrainLog *log, Error *error) { return file_sync(log->fd, log->path, error); }

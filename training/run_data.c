@@ -136,6 +136,9 @@ int run_data_prepare(RunData *data, int64_t vocab_size, Error *error)
 {
     const TrainSettings *settings = data->settings;
     char *own = data->checkpoint != NULL ? path_join(data->checkpoint, "tokenizer.json") : NULL;
+    if (data->checkpoint != NULL && own == NULL) {
+        return error_set(error, "out of memory");
+    }
     DatasetRequest request = {.out = settings->out, .tokenizer = settings->tokenizer, .vocab_size = vocab_size,
                               .val_fraction = settings->val_fraction, .threads = settings->threads, .stop = data->stop,
                               .documents = {.text_key = settings->text_key, .where = settings->where, .dedup = settings->dedup,

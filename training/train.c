@@ -123,10 +123,7 @@ static int find_checkpoint(Job *job, Error *error)
 {
     const TrainSettings *settings = &job->settings;
     size_t count;
-    char *inside = path_join(settings->out, "trainer.json");
-    bool is_checkpoint = inside != NULL && file_exists(inside);
-    free(inside);
-    if (is_checkpoint) {
+    if (folder_holds(settings->out, "trainer.json")) {
         return error_set(error, "--out %s is a checkpoint: give the folder of the run, where the checkpoints lie", settings->out);
     }
     if (outdir_checkpoints(&count, settings->out, error)) {
