@@ -170,7 +170,7 @@ says "step_00000020 is damaged"
 [ "$(wc -l <"$work/one/log.jsonl")" -eq 16 ] || fail "the log was not cut on resume"
 expect 1 "is a checkpoint" "$train" --resume --out "$work/one/step_00000016"
 if [ -x "$poison" ]; then
-    "$poison" --poison "$work/one/step_00000016" layers.1.mixer.k.weight
+    "$poison" --poison "$work/one/step_00000016" layers.1.mixer.k.weight nan
     expect 1 "weight layers.1.mixer.k.weight holds a NaN" "$train" --resume --out "$work/one" --steps 30
 else
     echo "skipped: a NaN in a checkpoint, because $poison is not built"

@@ -1,7 +1,8 @@
 // The guarded training step, and snapshots that go on with the same bits.
 //
 //     test_trainer                             runs the tests
-//     test_trainer --poison CHECKPOINT TENSOR  puts a NaN into a weight of a checkpoint, checksums and all (for test_train.sh)
+//     test_trainer --poison CHECKPOINT TENSOR VALUE   puts a number (nan, 3e38) into a weight of a checkpoint, checksums and all
+//     test_trainer --rewind CHECKPOINT         makes a checkpoint of step 0 beside it, with its weights; both for tests of ./train
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -49,7 +50,18 @@ typedef struct Fixture {
     char *folder;
     PathList shards;
     Loader *loader;
+    Loader *mix;   // the two shards as two sources, three parts to one
 } Fixture;
+
+static Loader *make_mix(const Fixture *fixture)
+{
+    Error error;
+    PathList one = {.items = fixture->shards.items, .count = 1}, other = {.items = fixture->shards.items + 1, .count = 1};
+    const LoaderSource sources[] = {{"one", &one, 3}, {"other", &other, 1}};
+    Loader *mix = loader_create_mix(sources, 2, SEQ_LEN, 3, 0, VOCAB, &error);
+    assert_non_null(mix);
+    return mix;
+}
 
 static int set_up(void **state)
 {
@@ -59,6 +71,7 @@ static int set_up(void **state)
     Error error;
     fixture->loader = loader_create(&fixture->shards, SEQ_LEN, 3, 0, VOCAB, &error);
     assert_non_null(fixture->loader);
+    fixture->mix = make_mix(fixture);
     *state = fixture;
     return 0;
 }
@@ -67,6 +80,7 @@ static int tear_down(void **state)
 {
     Fixture *fixture = *state;
     loader_free(fixture->loader);
+    loader_free(fixture->mix);
     path_list_free(&fixture->shards);
     remove_folder(fixture->folder);
     free(fixture);
@@ -107,6 +121,15 @@ static StepResult steps(Trainer *trainer, int count)
         assert_false(result.skipped);
     }
     return result;
+}
+
+static void set_threads(int n)
+{
+#ifdef _OPENMP
+    omp_set_num_threads(n);
+#else
+    (void)n;
+#endif
 }
 
 // ---- the step ----
@@ -268,21 +291,23 @@ static void test_shares(void **state)
 #ifdef _OPENMP
 static void check_threads(const Fixture *fixture, OptimizerKind optimizer)
 {
-    Trainer trainer[3];
-    int before = omp_get_max_threads(), counts[3] = {5, 2, 1};
-    for (int i = 0; i < 3; i++) {
+    enum { RUNS = 6 };
+    static const int counts[RUNS] = {1, 2, 8, 8, 2, 1};
+    Trainer trainer[RUNS];
+    int before = omp_get_max_threads();
+    for (int i = 0; i < RUNS; i++) {
         omp_set_num_threads(counts[i]);
         optimized_trainer(&trainer[i], fixture, optimizer, 3, 2);
-        steps(&trainer[i], 5);
+        steps(&trainer[i], optimizer == OPTIMIZER_ADAMW ? 50 : 5);
     }
     omp_set_num_threads(before);
     size_t bytes = trainer[0].model.table.total * sizeof(float);
-    for (int i = 1; i < 3; i++) {
+    for (int i = 1; i < RUNS; i++) {
         assert_memory_equal(trainer[0].model.params, trainer[i].model.params, bytes);
         assert_memory_equal(trainer[0].optimizer.m, trainer[i].optimizer.m, bytes);
         assert_memory_equal(trainer[0].optimizer.v, trainer[i].optimizer.v, trainer[i].optimizer.v_table.total * sizeof(float));
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < RUNS; i++) {
         trainer_free(&trainer[i]);
     }
 }
@@ -414,23 +439,39 @@ static void check_arguments(const cJSON *json, const char *folder)
     free(other);
 }
 
-static void load_trainer(Trainer *trainer, const Fixture *fixture, OptimizerKind optimizer, const char *out, const DataIdentity *data)
+// A way to train, and what changes when the run goes on.
+typedef struct Way {
+    const char *name;
+    OptimizerKind optimizer;
+    bool bf16, mix, recompute, recompute_after;
+    int threads_after;
+} Way;
+
+static void make_trainer(Trainer *trainer, Model *model, const Fixture *fixture, const Way *way, bool recompute)
 {
-    Error error, note;
+    Error error;
+    TrainerOptions options = tiny_options(way->optimizer, 3, 2);
+    options.recompute = recompute;
+    model->bf16 = way->bf16;
+    assert_ok(trainer_create(trainer, model, &options, &error), &error);
+    trainer->train = way->mix ? fixture->mix : fixture->loader;
+}
+
+static void new_trainer(Trainer *trainer, const Fixture *fixture, const Way *way)
+{
+    Error error;
     Model model;
-    char *folder = checkpoint_resolve(out, &note, &error);
-    assert_non_null(folder);
-    cJSON *json = checkpoint_load_trainer(folder, &error);
-    assert_non_null(json);
-    TrainerOptions options = tiny_options(optimizer, 3, 2);
-    assert_ok(checkpoint_load_model(&model, kernels(), folder, &error), &error);
-    assert_ok(trainer_create(trainer, &model, &options, &error), &error);
-    NamedArena moments[OPTIMIZER_ARENAS];
-    optimizer_arenas(moments, &trainer->optimizer, &trainer->model.table);
-    assert_ok(snapshot_restore(trainer, json, &error), &error);
-    assert_ok(checkpoint_load_moments(moments, OPTIMIZER_ARENAS, folder, &error), &error);
-    assert_ok(snapshot_check_data(json, data, &error), &error);
+    ModelConfig config = tiny_config();
+    assert_ok(model_create(&model, &config, kernels(), &error), &error);
+    model_init(&model, 1, SEQ_LEN);
+    make_trainer(trainer, &model, fixture, way, way->recompute);
+}
+
+static void check_data(const cJSON *json, const DataIdentity *data)
+{
+    Error error;
     DataIdentity other = *data;
+    assert_ok(snapshot_check_data(json, data, &error), &error);
     other.tokens++;
     assert_int_equal(snapshot_check_data(json, &other, &error), -1);
     other = *data;
@@ -439,20 +480,49 @@ static void load_trainer(Trainer *trainer, const Fixture *fixture, OptimizerKind
     other = *data;
     other.fingerprint++;
     assert_int_equal(snapshot_check_data(json, &other, &error), -1);
+}
+
+static void load_trainer(Trainer *trainer, const Fixture *fixture, const Way *way, const char *out, const DataIdentity *data)
+{
+    Error error, note;
+    Model model;
+    char *folder = checkpoint_resolve(out, &note, &error);
+    assert_non_null(folder);
+    cJSON *json = checkpoint_load_trainer(folder, &error);
+    assert_non_null(json);
+    assert_ok(checkpoint_load_model(&model, kernels(), folder, &error), &error);
+    make_trainer(trainer, &model, fixture, way, way->recompute_after);
+    NamedArena moments[OPTIMIZER_ARENAS];
+    optimizer_arenas(moments, &trainer->optimizer, &trainer->model.table);
+    assert_ok(snapshot_restore(trainer, json, &error), &error);
+    assert_ok(checkpoint_load_moments(moments, OPTIMIZER_ARENAS, folder, &error), &error);
+    check_data(json, data);
     check_arguments(json, fixture->folder);
     size_t count;
     char **arguments = snapshot_arguments(&count, json, &error);
     assert_int_equal(count, 2);
     assert_string_equal(arguments[1], data->arguments[1]);
     assert_true(snapshot_prepared(json));
-    trainer->train = fixture->loader;
     free(arguments);
     cJSON_Delete(json);
     free(folder);
 }
 
+static void assert_same_trainers(const Trainer *a, const Trainer *b)
+{
+    size_t bytes = a->model.table.total * sizeof(float);
+    assert_memory_equal(a->model.params, b->model.params, bytes);
+    assert_memory_equal(a->optimizer.m, b->optimizer.m, bytes);
+    assert_memory_equal(a->optimizer.v, b->optimizer.v, a->optimizer.v_table.total * sizeof(float));
+    assert_memory_equal(&a->rng, &b->rng, sizeof b->rng);
+    assert_true(a->norm_average == b->norm_average);
+    assert_memory_equal(&a->watch, &b->watch, sizeof b->watch);
+    assert_int_equal(a->window, b->window);
+    assert_int_equal(a->tokens_seen, b->tokens_seen);
+}
+
 // A run that was saved and loaded goes on with the bits of an unbroken one.
-static void check_snapshot(const Fixture *fixture, OptimizerKind optimizer, const char *run)
+static void check_snapshot(const Fixture *fixture, const Way *way)
 {
     Trainer unbroken, before, after;
     uint64_t other_print = 0;
@@ -461,33 +531,27 @@ static void check_snapshot(const Fixture *fixture, OptimizerKind optimizer, cons
     TrainSettings *settings = PARSE("train", a, "b", "--out", "run");
     DataIdentity data = {.arguments = settings->data, .n_arguments = 2, .prepared = true, .tokens = loader_tokens(fixture->loader),
                          .windows = loader_windows(fixture->loader), .tokenizer_hash = UINT32_MAX - 1};
-    char *out = path_join(fixture->folder, run);
+    char *out = path_join(fixture->folder, way->name);
     assert_ok(snapshot_fingerprint(&data.fingerprint, fixture->loader, SEQ_LEN, &error), &error);
     assert_ok(snapshot_fingerprint(&other_print, fixture->loader, SEQ_LEN, &error), &error);
     assert_true(data.fingerprint == other_print && other_print != 0);
-    optimized_trainer(&unbroken, fixture, optimizer, 3, 2);
+    new_trainer(&unbroken, fixture, way);
     steps(&unbroken, 24);
     rng_next(&unbroken.rng);
-    optimized_trainer(&before, fixture, optimizer, 3, 2);
+    new_trainer(&before, fixture, way);
     steps(&before, 11);
     rng_next(&before.rng);
     before.skipped_in_row = 2;
     save_trainer(&before, settings, &data, out);
-    load_trainer(&after, fixture, optimizer, out, &data);
+    set_threads(way->threads_after);
+    load_trainer(&after, fixture, way, out, &data);
     assert_int_equal(after.step, 11);
     assert_int_equal(after.optimizer.updates, 11);
     assert_int_equal(after.skipped_in_row, 2);
     steps(&after, 13);   // 144 windows in all: past the end of the first epoch
+    set_threads(1);
     assert_true(after.window > loader_windows(fixture->loader));
-    size_t bytes = unbroken.model.table.total * sizeof(float);
-    assert_memory_equal(unbroken.model.params, after.model.params, bytes);
-    assert_memory_equal(unbroken.optimizer.m, after.optimizer.m, bytes);
-    assert_memory_equal(unbroken.optimizer.v, after.optimizer.v, unbroken.optimizer.v_table.total * sizeof(float));
-    assert_memory_equal(&unbroken.rng, &after.rng, sizeof after.rng);
-    assert_true(unbroken.norm_average == after.norm_average);
-    assert_memory_equal(&unbroken.watch, &after.watch, sizeof after.watch);
-    assert_int_equal(unbroken.window, after.window);
-    assert_int_equal(unbroken.tokens_seen, after.tokens_seen);
+    assert_same_trainers(&unbroken, &after);
     trainer_free(&unbroken);
     trainer_free(&before);
     trainer_free(&after);
@@ -498,8 +562,18 @@ static void check_snapshot(const Fixture *fixture, OptimizerKind optimizer, cons
 
 static void test_snapshot(void **state)
 {
-    check_snapshot(*state, OPTIMIZER_ADAMW, "adamw");
-    check_snapshot(*state, OPTIMIZER_MUON, "muon");
+    static const Way ways[] = {
+        {"adamw", OPTIMIZER_ADAMW, .threads_after = 1},
+        {"muon", OPTIMIZER_MUON, .threads_after = 1},
+        {"adamw-bf16", OPTIMIZER_ADAMW, .bf16 = true, .threads_after = 3},
+        {"muon-bf16-mix", OPTIMIZER_MUON, .bf16 = true, .mix = true, .threads_after = 2},
+        {"adamw-mix-recompute", OPTIMIZER_ADAMW, .mix = true, .recompute = true, .threads_after = 2},
+        {"muon-recompute-later", OPTIMIZER_MUON, .recompute_after = true, .threads_after = 3},
+        {"adamw-bf16-recompute-before", OPTIMIZER_ADAMW, .bf16 = true, .recompute = true, .threads_after = 1},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        check_snapshot(*state, &ways[i]);
+    }
 }
 
 static void test_snapshot_refuses(void **state)
@@ -526,32 +600,44 @@ static void test_snapshot_refuses(void **state)
     }
 }
 
-// ---- poison ----
+// ---- changed checkpoints, for tests of ./train ----
 
-static int poison(const char *folder, const char *name)
+// As if no step had been done.
+static void rewind_trainer(cJSON *trainer)
+{
+    static const char *const counters[] = {"step", "window", "tokens", "updates"};
+    for (size_t i = 0; i < 4; i++) {
+        cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(trainer, counters[i]), 0);
+    }
+}
+
+// Puts `value` into the middle of a tensor, where there is a name; else begins anew with these weights, as step 0 beside.
+static int change(const char *folder, const char *name, float value)
 {
     Error error;
     Model model;
+    Optimizer optimizer;
+    NamedArena moments[OPTIMIZER_ARENAS];
     const Kernels *found = kernels_select(&error);
     cJSON *trainer = checkpoint_load_trainer(folder, &error);
     int64_t step;
-    if (found == NULL || trainer == NULL || snapshot_step(&step, trainer, &error) || checkpoint_load_model(&model, found, folder, &error)) {
-        return args_fail(&error);
-    }
-    Optimizer optimizer;
-    NamedArena moments[OPTIMIZER_ARENAS];
-    if (optimizer_create(&optimizer, OPTIMIZER_ADAMW, &model.table, 0.0, &error)) {
+    if (found == NULL || trainer == NULL || snapshot_step(&step, trainer, &error) || checkpoint_load_model(&model, found, folder, &error) ||
+        optimizer_create(&optimizer, OPTIMIZER_ADAMW, &model.table, 0.0, &error)) {
         return args_fail(&error);
     }
     optimizer_arenas(moments, &optimizer, &model.table);
-    const Tensor *tensor = tensor_find(&model.table, name);
-    char *tokenizer = path_join(folder, "tokenizer.json");
-    if (tensor == NULL || checkpoint_load_moments(moments, OPTIMIZER_ARENAS, folder, &error)) {
+    const Tensor *tensor = name != NULL ? tensor_find(&model.table, name) : NULL;
+    char *tokenizer = path_join(folder, "tokenizer.json"), *out = path_folder(folder);
+    if ((name != NULL && tensor == NULL) || checkpoint_load_moments(moments, OPTIMIZER_ARENAS, folder, &error)) {
         return 1;
     }
-    model.params[tensor->offset + tensor->count / 2] = NAN;
+    if (tensor != NULL) {
+        model.params[tensor->offset + tensor->count / 2] = value;
+    } else {
+        rewind_trainer(trainer);
+        step = 0;
+    }
     CheckpointSource source = {.model = &model, .tokenizer_path = tokenizer, .moments = moments, .n_moments = OPTIMIZER_ARENAS, .trainer = trainer};
-    char *out = strndup(folder, (size_t)(path_base(folder) - folder));
     int failed = checkpoint_save(&source, out, step, &error);
     free(out);
     free(tokenizer);
@@ -563,12 +649,13 @@ static int poison(const char *folder, const char *name)
 
 int main(int argc, char **argv)
 {
-    if (argc == 4 && strcmp(argv[1], "--poison") == 0) {
-        return poison(argv[2], argv[3]);
+    if (argc == 5 && strcmp(argv[1], "--poison") == 0) {
+        return change(argv[2], argv[3], strtof(argv[4], NULL));
     }
-#ifdef _OPENMP
-    omp_set_num_threads(1);   // so small a model gains nothing from more
-#endif
+    if (argc == 3 && strcmp(argv[1], "--rewind") == 0) {
+        return change(argv[2], NULL, 0.0f);
+    }
+    set_threads(1);   // so small a model gains nothing from more
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_learns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_accumulation, set_up, tear_down),
