@@ -74,7 +74,7 @@ LIB      := $(BUILD)/liblattice.a
 REF_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/reference/*.c))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
-.PHONY: all test clean help setup quickstart asan tsan memcheck fuzz cppcheck tidy
+.PHONY: all test clean help setup quickstart asan tsan memcheck fuzz torture cppcheck tidy
 .SECONDARY:
 all: $(PROGRAMS) $(BUILD)/stories
 
@@ -168,6 +168,7 @@ help:
 	@echo 'make memcheck     short runs of the programs under valgrind'
 	@echo 'make tidy         clang-tidy; make cppcheck: cppcheck'
 	@echo 'make fuzz         every fuzz target for FUZZ_SECONDS seconds (needs clang; default 20)'
+	@echo 'make torture      kills and full disks: 200 and 50 of them, or KILLS= and FILLS='
 	@echo 'make clean        removes what was built'
 	@echo 'variables         CC=gcc|clang  BUILD=folder  OPENMP=0|1  ONEDNN=0|1  MPI=0|1 (./train on several machines)  OPT=-O3'
 
@@ -207,6 +208,11 @@ run-tsan: $(TSAN_TESTS:%=$(BUILD)/tests/test_%)
 
 memcheck: all
 	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) sh tests/analysis/memcheck.sh
+
+KILLS ?= 200
+FILLS ?= 50
+torture: all
+	@BUILD=$(BUILD) PROGRAM_DIR=$(PROGRAM_DIR) tests/torture $(KILLS) $(FILLS)
 
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
