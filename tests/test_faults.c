@@ -549,6 +549,23 @@ static void make_llama2c(void **state)
     assert_int_equal(fclose(file), 0);
 }
 
+// Memory grows with the distinct words, not with the text: what has been counted once needs none again.
+static void counting_again_needs_no_memory(void **state)
+{
+    (void)state;
+    Error error;
+    BpeTrainer *trainer = bpe_trainer_create(&error);
+    assert_int_equal(bpe_trainer_add(trainer, 0, TEXT, strlen(TEXT), &error), 0);
+    fault_arm(FAULT_MEMORY, ENOMEM, 1, LONG_MAX);
+    int status = 0;
+    for (int i = 0; i < 1000 && status == 0; i++) {
+        status = bpe_trainer_add(trainer, 0, TEXT, strlen(TEXT), &error);
+    }
+    assert_int_equal(fault_disarm(), 0);
+    assert_int_equal(status, 0);
+    bpe_trainer_free(trainer);
+}
+
 static void tokenizers(void **state)
 {
     Tokenizers t = {.path = in_folder(state, "tokenizer.json")};
@@ -862,7 +879,8 @@ int main(void)
 #endif
     cJSON_InitHooks(&(cJSON_Hooks){faulty_malloc, free});
     const struct CMUnitTest tests[] = {
-        TEST(saving), TEST(pruning), TEST(loading), TEST(state_files), TEST(tokenizers), TEST(preparing), TEST(logging), TEST(training_step),
+        TEST(saving), TEST(pruning), TEST(loading), TEST(state_files), TEST(counting_again_needs_no_memory),
+        TEST(tokenizers), TEST(preparing), TEST(logging), TEST(training_step),
     };
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
 }

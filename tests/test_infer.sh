@@ -54,8 +54,9 @@ same whole halves "in two halves through a state file the text is another"
 "$generate" "$run" -p "The fox went to the river" -n 20 --greedy >"$work/whole" 2>/dev/null
 "$generate" "$run" -p "The fox went" -n 0 --save-state "$work/state" >"$work/other" 2>/dev/null
 [ -s "$work/other" ] && fail "-n 0 prints"
-"$generate" "$run" --load-state "$work/state" -p " to the river" -n 20 --greedy >"$work/other" 2>/dev/null
+"$generate" "$run" --load-state "$work/state" -p " to the river" -n 20 --greedy >"$work/other" 2>"$work/err"
 same whole other "a prompt in two halves gives another text"
+says err "^prompt: [2-9] tokens"   # the second half alone is read
 
 "$generate" "$run" -p "The" -n 12 --num-samples 3 >"$work/samples" 2>/dev/null
 [ "$(grep -c '^--- sample [123] of 3 ---$' "$work/samples")" -eq 3 ] || fail "three samples are not three: $(cat "$work/samples")"

@@ -288,6 +288,46 @@ static void test_shares(void **state)
     trainer_free(&fresh);
 }
 
+// Gates that are shut, or open as far as they go, at peak learning rate for 500 steps: no step is skipped, and the slots stay unit vectors.
+static void test_gates_at_their_ends(void **state)
+{
+    Trainer trainer;
+    Fixture *fixture = *state;
+    int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
+    Error error;
+    tiny_trainer(&trainer, fixture, 2, 1);
+    trainer.schedule = (Schedule){.kind = SCHEDULE_CONSTANT, .lr = 1e-2, .steps = 500};
+    const Tensor *gates[] = {tensor_find(&trainer.model.table, "layers.0.mixer.g.bias"), tensor_find(&trainer.model.table, "layers.1.mixer.g.bias")};
+    for (size_t i = 0; i < 2; i++) {
+        trainer.model.params[gates[i]->offset] = 30.0f;
+        trainer.model.params[gates[i]->offset + 1] = -30.0f;
+    }
+    StepResult last = steps(&trainer, 500);
+    assert_true(isfinite(last.loss) && last.loss < log(VOCAB) - 0.3);
+    float *floats = malloc(trainer.model.state.total * sizeof *floats);
+    Workspace *workspace = workspace_create(&trainer.model, 1, SEQ_LEN, WORKSPACE_INFERENCE, &error);
+    assert_non_null(workspace);
+    model_state_init(&trainer.model, floats);
+    for (uint64_t i = 0; i < 40; i++) {
+        assert_ok(loader_window(trainer.train, tokens, targets, i, &error), &error);
+        model_forward(&trainer.model, workspace, floats, i * SEQ_LEN, tokens, 1, SEQ_LEN);
+    }
+    size_t d = (size_t)trainer.model.config.d_head;
+    for (size_t layer = 0; layer < 2; layer++) {
+        const Tensor *memory = tensor_find(&trainer.model.state, layer == 0 ? "layers.0.mixer.state" : "layers.1.mixer.state");
+        for (size_t i = 0; i < memory->count; i += d) {
+            double sum = 0.0;
+            for (size_t j = 0; j < d; j++) {
+                sum += pow(floats[memory->offset + i + j], 2.0);
+            }
+            assert_true(fabs(sqrt(sum) - 1.0) <= 1e-5);
+        }
+    }
+    free(floats);
+    workspace_free(workspace);
+    trainer_free(&trainer);
+}
+
 #ifdef _OPENMP
 static void check_threads(const Fixture *fixture, OptimizerKind optimizer)
 {
@@ -661,6 +701,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_accumulation, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reset_at_document, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shares, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_gates_at_their_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_clip_and_spike, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_skips, set_up, tear_down),
