@@ -337,6 +337,16 @@ int64_t file_size(const char *path)
 
 // ---- folders ----
 
+// Brings a new folder's name to the disk, as far as the system lets us: files in it would vanish with it.
+static void sync_parent(const char *path)
+{
+    char *parent = path_folder(path);
+    if (parent != NULL) {
+        folder_sync(parent, NULL);
+    }
+    free(parent);
+}
+
 int folder_make(const char *path, Error *error)
 {
     size_t length = strlen(path);
@@ -352,7 +362,9 @@ int folder_make(const char *path, Error *error)
         memcpy(part, path, i);
         part[i] = 0;
         int code = mkdir(part, 0777) == 0 ? 0 : errno;
-        if (code != 0 && !file_is_folder(part)) {
+        if (code == 0) {
+            sync_parent(part);
+        } else if (!file_is_folder(part)) {
             status = code == EEXIST ? error_set(error, "cannot create folder %s: %s is a file", path, part)
                                     : fail("create folder", part, code, error);
         }

@@ -47,7 +47,7 @@ int file_check_output(const char *path, Error *error);
 bool file_is_folder(const char *path);
 int64_t file_size(const char *path);   // -1 when it cannot be told
 
-// mkdir -p. Returns 0, or -1 with `error` set.
+// mkdir -p; the names of new folders are brought to the disk. Returns 0, or -1 with `error` set.
 int folder_make(const char *path, Error *error);
 
 // fsync of a folder, so that a rename in it survives a power failure. Returns 0, or -1 with `error` set.

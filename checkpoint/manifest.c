@@ -72,6 +72,9 @@ static char *manifest_text(const char *folder, const cJSON *trainer, Error *erro
         if (strcmp(item->string, "files") != 0 && strcmp(item->string, "checksum") != 0) {
             cJSON *copy = cJSON_Duplicate(item, true);
             good = copy != NULL && cJSON_AddItemToObject(tree, item->string, copy);
+            if (!good) {
+                cJSON_Delete(copy);
+            }
         }
     }
     text = good ? json_to_text(tree, true) : NULL;

@@ -59,6 +59,7 @@ static int store_open(Store *store, const char *out, Error *error)
 {
     *store = (Store){0};
     if (folder_list(&store->names, out, error)) {
+        store_close(store);
         return -1;
     }
     store->entries = calloc(store->names.count + 1, sizeof *store->entries);

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,11 +269,11 @@ int prepare_folder_clear(const char *folder, Error *error)
 // The state is of no use beside prepare.json. Should this fail, the folder still counts as complete.
 static void remove_state(const char *folder)
 {
-    char *path = path_join(folder, unfinished_name);
-    if (path != NULL) {
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, unfinished_name);
+    if (length > 0 && (size_t)length < sizeof path) {
         unlink(path);
     }
-    free(path);
 }
 
 // Makes a folder without prepare.json ready.

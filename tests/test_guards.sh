@@ -110,7 +110,8 @@ expect 1 "the disk is full .*the last good checkpoint is $work/run/step_0000" un
 expect 0 "" "$train" --resume --out "$work/run" --threads 1
 cmp "$work/unbroken/step_00000040/model.safetensors" "$work/run/step_00000040/model.safetensors" || fail "other weights after a full disk"
 
-# Memory ends anywhere: a result as ever, or one line.
+# Memory ends anywhere: a result as ever, or one line. Packed documents, so that their library is met as well.
+gzip -c "$work/stories.jsonl" >"$work/packed.jsonl.gz"
 "${programs}generate" "$work/unbroken" -p "Once" -n 3 --threads 1 >"$work/text" 2>"$work/err"
 "${programs}tokenize" --tokenizer "$work/data/tokenizer.json" <"$work/pattern.txt" >"$work/ids"
 for n in 1 2 3 5 8 13 21 34 55 89 144 233 377 610 987 1597; do
@@ -120,7 +121,7 @@ for n in 1 2 3 5 8 13 21 34 55 89 144 233 377 610 987 1597; do
             case $program in
             generate) set -- -p Once -n 3 --threads 1 "$work/unbroken" ;;
             tokenize) set -- --tokenizer "$work/data/tokenizer.json" ;;
-            prepare) set -- "$work/stories.jsonl" --out "$work/run" --tokenizer "$work/data/tokenizer.json" --val-fraction 0.05 --threads 1 ;;
+            prepare) set -- "$work/packed.jsonl.gz" --out "$work/run" --tokenizer "$work/data/tokenizer.json" --val-fraction 0.05 --threads 1 ;;
             train) set -- "$work/data" $shape --steps 1 --out "$work/run" ;;
             eval_ppl) set -- "$work/unbroken" "$work/data" --contexts 32 --max-tokens 200 --threads 1 ;;
             esac
