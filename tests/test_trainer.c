@@ -483,7 +483,7 @@ static void check_arguments(const cJSON *json, const char *folder)
 typedef struct Way {
     const char *name;
     OptimizerKind optimizer;
-    bool bf16, mix, recompute, recompute_after;
+    bool bf16, mix, recompute, recompute_after, reset_at_document;
     int threads_after;
 } Way;
 
@@ -492,6 +492,8 @@ static void make_trainer(Trainer *trainer, Model *model, const Fixture *fixture,
     Error error;
     TrainerOptions options = tiny_options(way->optimizer, 3, 2);
     options.recompute = recompute;
+    options.reset_at_document = way->reset_at_document;
+    options.end_of_text = END_OF_TEXT;
     model->bf16 = way->bf16;
     assert_ok(trainer_create(trainer, model, &options, &error), &error);
     trainer->train = way->mix ? fixture->mix : fixture->loader;
@@ -609,6 +611,7 @@ static void test_snapshot(void **state)
         {"muon-bf16-mix", OPTIMIZER_MUON, .bf16 = true, .mix = true, .threads_after = 2},
         {"adamw-mix-recompute", OPTIMIZER_ADAMW, .mix = true, .recompute = true, .threads_after = 2},
         {"muon-recompute-later", OPTIMIZER_MUON, .recompute_after = true, .threads_after = 3},
+        {"adamw-documents", OPTIMIZER_ADAMW, .reset_at_document = true, .threads_after = 2},
         {"adamw-bf16-recompute-before", OPTIMIZER_ADAMW, .bf16 = true, .recompute = true, .threads_after = 1},
     };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
