@@ -17,7 +17,10 @@ JOBS     := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2
 
 PROGRAM_DIR ?=
 PROGRAMS := $(addprefix $(PROGRAM_DIR),prepare tokenize train generate eval_ppl bench)
-MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c benchmarks/bench.c
+# What scripts call.
+TOOLS    := $(addprefix $(BUILD)/,stories mqar mqar_report)
+MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c benchmarks/bench.c \
+            experiments/mqar.c experiments/mqar_report.c
 
 # Kernels and mixers are compiled once for each instruction set and chosen at run time (model/kernels/kernels.c).
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -68,7 +71,7 @@ ifeq ($(OPENMP),1)
 endif
 
 ISA_SRC  := $(filter-out model/kernels/kernels.c $(if $(filter 1,$(ONEDNN)),,model/kernels/onednn.c), $(wildcard model/kernels/*.c model/mixers/*.c))
-LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC) model/kernels/onednn.c training/ranks_mpi.c, $(wildcard base/*.c benchmarks/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c))
+LIB_SRC  := $(filter-out $(MAINS) $(ISA_SRC) model/kernels/onednn.c training/ranks_mpi.c, $(wildcard base/*.c benchmarks/*.c checkpoint/*.c model/*.c model/kernels/*.c training/*.c infer/*.c tokenizer/*.c data/*.c experiments/*.c))
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(foreach isa,$(ISAS),$(ISA_SRC:%.c=$(BUILD)/$(isa)/%.o)) $(BF16_OBJ)
 LIB      := $(BUILD)/liblattice.a
 REF_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/reference/*.c))
@@ -76,14 +79,14 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 .PHONY: all test clean help setup quickstart asan tsan memcheck fuzz torture cppcheck tidy
 .SECONDARY:
-all: $(PROGRAMS) $(BUILD)/stories
+all: $(PROGRAMS) $(TOOLS)
 
 define program_rule
 $(1): $(BUILD)/$(filter %/$(notdir $(1)).o,$(MAINS:.c=.o)) $(2) $(LIB) $(PROGRAM_DIR).linked
 	@echo '  link $$@'
 	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$(filter-out %.linked,$$^) $$(LDLIBS) $(3)
 endef
-$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p),$(if $(filter %train,$(p)),$(RANKS_OBJ)),$(if $(filter %train,$(p)),$(MPI_LIBS)))))
+$(foreach p,$(PROGRAMS) $(TOOLS),$(eval $(call program_rule,$(p),$(if $(filter %train,$(p)),$(RANKS_OBJ)),$(if $(filter %train,$(p)),$(MPI_LIBS)))))
 
 # Programs of another build are linked anew: this file changes when BUILD or MPI does.
 .PHONY: force
@@ -95,10 +98,6 @@ $(BUILD)/training/ranks_mpi.o: CFLAGS += $(MPI_FLAGS)
 $(BUILD)/tests/mpi/test_ranks: $(BUILD)/tests/mpi/test_ranks.o $(RANKS_OBJ) $(LIB)
 	@echo '  link $@'
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS) $(MPI_LIBS)
-
-$(BUILD)/stories: $(BUILD)/data/stories.o $(LIB)
-	@echo '  link $@'
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
@@ -147,7 +146,7 @@ $(BUILD)/tests/golden: $(BUILD)/tests/golden.o $(REF_OBJ) $(LIB)
 # Every finding of these groups is an error; the suppressions hold for tests' deliberate oddities and for cppcheck's own limits.
 cppcheck:
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability --inline-suppr --suppress=missingIncludeSystem -I. -DISA=generic \
-		-j 2 base checkpoint model training infer tokenizer data
+		-j 2 base checkpoint model training infer tokenizer data experiments
 
 # The checks and why some are left out stand in .clang-tidy; base/error.c defines what known.h puts a macro before. The analyzer follows
 # paths through a few calls only: `make tidy TIDY=deep` takes several times as long.

@@ -10,10 +10,10 @@
 #include "base/args.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/plot.h"
 #include "base/progress.h"
 #include "infer/output.h"
 #include "infer/perplexity.h"
-#include "infer/plot.h"
 #include "infer/runtime.h"
 
 #define MAX_CONTEXTS 64

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "infer/plot.h"
+#include "base/plot.h"
 #include "infer/sampler.h"
 #include "infer/utf8.h"
 

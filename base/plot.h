@@ -1,6 +1,6 @@
 // Small line charts as PNG files: a logarithmic x axis in powers of two, a linear y axis, grid, labels, legend.
-#ifndef INFER_PLOT_H
-#define INFER_PLOT_H
+#ifndef BASE_PLOT_H
+#define BASE_PLOT_H
 
 #include <stddef.h>
 

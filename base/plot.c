@@ -1,4 +1,4 @@
-#include "infer/plot.h"
+#include "base/plot.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -31,7 +31,9 @@ typedef struct Colour {
 } Colour;
 
 static const Colour INK = {0.16f, 0.18f, 0.22f}, FAINT = {0.45f, 0.48f, 0.53f}, GRID = {0.90f, 0.91f, 0.93f}, FRAME = {0.60f, 0.63f, 0.67f};
-static const Colour PALETTE[] = {{0.10f, 0.40f, 0.75f}, {0.90f, 0.45f, 0.10f}, {0.15f, 0.60f, 0.35f}, {0.60f, 0.30f, 0.65f}};
+static const Colour PALETTE[] = {{0.10f, 0.40f, 0.75f}, {0.90f, 0.45f, 0.10f}, {0.15f, 0.60f, 0.35f}, {0.60f, 0.30f, 0.65f},
+                                 {0.80f, 0.15f, 0.20f}, {0.10f, 0.65f, 0.70f}, {0.55f, 0.40f, 0.25f}, {0.90f, 0.45f, 0.65f},
+                                 {0.40f, 0.42f, 0.46f}, {0.70f, 0.65f, 0.10f}, {0.35f, 0.75f, 0.95f}, {0.20f, 0.20f, 0.45f}};
 
 typedef struct Canvas {
     float *pixels;   // [HEIGHT, WIDTH, 3]

@@ -1,0 +1,186 @@
+#include "experiments/recall_run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "base/progress.h"
+#include "experiments/recall.h"
+#include "model/model.h"
+#include "training/optimizer.h"
+#include "training/schedule.h"
+
+#define WEIGHT_DECAY 0.1
+#define CLIP 1.0
+#define TESTS 20               // times that a run looks at its test set
+#define TRAIN_STREAM 11        // of the run's seed
+#define TEST_STREAM 12         // of seed 0
+
+typedef struct Lab {
+    const RecallRun *run;
+    Model model;
+    Optimizer optimizer;
+    Workspace *workspace;
+    Recall task;
+    Rng rng;                        // of the training sequences
+    int32_t *tokens, *targets;      // [batch, length]
+    int32_t *test_tokens, *test_targets;   // [n_test, length]
+    float *gradients;               // [model.table.total]
+    float *logits;                  // [vocab]
+} Lab;
+
+static void lab_free(Lab *lab)
+{
+    free(lab->tokens);
+    free(lab->targets);
+    free(lab->test_tokens);
+    free(lab->test_targets);
+    free(lab->gradients);
+    free(lab->logits);
+    workspace_free(lab->workspace);
+    optimizer_free(&lab->optimizer);
+    model_free(&lab->model);
+    recall_free(&lab->task);
+}
+
+static void draw(Lab *lab, int32_t *tokens, int32_t *targets, size_t count, Rng *rng)
+{
+    for (size_t i = 0; i < count; i++) {
+        recall_sequence(tokens + i * lab->run->length, targets + i * lab->run->length, &lab->task, rng);
+    }
+}
+
+// `lab` is zeroed; what it holds after a failure lab_free frees.
+static int lab_open(Lab *lab, const RecallRun *run, Error *error)
+{
+    Rng test_rng;
+    const Kernels *kernels = kernels_select(error);
+    size_t row = run->length * sizeof(int32_t);
+    lab->run = run;
+    if (kernels == NULL || recall_create(&lab->task, run->pairs, run->length, (size_t)run->config.vocab_size, error) != 0 ||
+        model_create(&lab->model, &run->config, kernels, error) != 0 ||
+        optimizer_create(&lab->optimizer, OPTIMIZER_ADAMW, &lab->model.table, WEIGHT_DECAY, error) != 0 ||
+        (lab->workspace = workspace_create(&lab->model, run->batch, run->length, WORKSPACE_TRAINING, error)) == NULL) {
+        return -1;
+    }
+    lab->tokens = calloc(run->batch, row);
+    lab->targets = calloc(run->batch, row);
+    lab->test_tokens = calloc(run->n_test, row);
+    lab->test_targets = calloc(run->n_test, row);
+    lab->gradients = memory_large(lab->model.table.total * sizeof(float));
+    lab->logits = calloc((size_t)run->config.vocab_size, sizeof(float));
+    if (lab->tokens == NULL || lab->targets == NULL || lab->test_tokens == NULL || lab->test_targets == NULL || lab->gradients == NULL ||
+        lab->logits == NULL) {
+        return error_set(error, "out of memory for %zu and %zu sequences of %zu tokens", run->batch, run->n_test, run->length);
+    }
+    model_init(&lab->model, run->seed, run->length);
+    rng_seed(&lab->rng, run->seed, TRAIN_STREAM);
+    rng_seed(&test_rng, 0, TEST_STREAM);
+    draw(lab, lab->test_tokens, lab->test_targets, run->n_test, &test_rng);
+    return 0;
+}
+
+// One step on fresh sequences. Returns false, with the weights as they were, when loss or gradient are not finite.
+static bool train_step(Lab *lab, double lr)
+{
+    const RecallRun *run = lab->run;
+    Model *model = &lab->model;
+    draw(lab, lab->tokens, lab->targets, run->batch, &lab->rng);
+    memset(lab->gradients, 0, model->table.total * sizeof(float));
+    model_forward(model, lab->workspace, NULL, 0, lab->tokens, run->batch, run->length);
+    double loss = model_loss(NULL, lab->gradients, model, lab->workspace, lab->targets, 1.0f / (float)(run->batch * run->pairs));
+    model_backward(lab->gradients, model, lab->workspace, lab->tokens);
+    double norm = sqrt(arena_sum_squares(model, lab->gradients));
+    if (!isfinite(loss) || !isfinite(norm)) {
+        return false;
+    }
+    optimizer_step(&lab->optimizer, model, lab->gradients, norm > CLIP ? CLIP / norm : 1.0, lr);
+    return true;
+}
+
+// Whether the target alone has the highest logit in a row of the sequences that the workspace holds.
+static bool answered(Lab *lab, size_t row, int32_t target)
+{
+    model_logits(lab->logits, &lab->model, lab->workspace, row, 1);
+    for (int64_t i = 0; i < lab->run->config.vocab_size; i++) {
+        if (i != target && !(lab->logits[i] < lab->logits[target])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void test(RecallResult *result, Lab *lab)
+{
+    const RecallRun *run = lab->run;
+    size_t right = 0, length = run->length;
+    double loss = 0.0;
+    for (size_t first = 0; first < run->n_test; first += run->batch) {
+        size_t count = run->n_test - first < run->batch ? run->n_test - first : run->batch;
+        const int32_t *targets = lab->test_targets + first * length;
+        model_forward(&lab->model, lab->workspace, NULL, 0, lab->test_tokens + first * length, count, length);
+        for (size_t row = 0; row < count * length; row++) {
+            right += targets[row] >= 0 && answered(lab, row, targets[row]);
+        }
+        loss += model_loss(NULL, NULL, &lab->model, lab->workspace, targets, 0.0f);
+    }
+    result->accuracy = (double)right / (double)(run->n_test * run->pairs);
+    result->loss = loss / (double)(run->n_test * run->pairs);
+}
+
+static size_t memory_floats(const Model *model)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < model->state.count; i++) {
+        const Tensor *tensor = &model->state.items[i];
+        total += strstr(tensor->name, "conv_tail") == NULL ? tensor->count : 0;
+    }
+    return total;
+}
+
+static void train(RecallResult *result, Lab *lab)
+{
+    const RecallRun *run = lab->run;
+    Schedule schedule = {.kind = SCHEDULE_COSINE, .lr = run->lr, .min_lr = 0.0, .warmup = run->steps / 20 + 1, .steps = run->steps};
+    int64_t every = run->steps / TESTS + 1;
+    Progress progress;
+    progress_init(&progress);
+    bool finite = true, done = false;
+    while (finite && !done && result->steps < run->steps) {
+        finite = train_step(lab, schedule_rate(&schedule, result->steps));
+        result->steps += finite;
+        if (!finite || result->steps % every == 0 || result->steps == run->steps) {
+            test(result, lab);
+            done = result->accuracy >= run->until;
+            progress_show(&progress, !finite || done || result->steps == run->steps, "step %" PRId64 " of %" PRId64 ": loss %.4f, accuracy %.4f%s",
+                          result->steps, run->steps, result->loss, result->accuracy, finite ? "" : "; the next loss or gradient was not finite");
+        }
+    }
+    progress_break(&progress);
+}
+
+// Of the processor: other programs take none of it.
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0 ? (double)now.tv_sec + (double)now.tv_nsec * 1e-9 : 0.0;
+}
+
+int recall_run(RecallResult *result, const RecallRun *run, Error *error)
+{
+    Lab lab = {0};
+    double start = cpu_seconds();
+    *result = (RecallResult){0};
+    int status = lab_open(&lab, run, error);
+    if (status == 0) {
+        result->parameters = lab.model.table.total;
+        result->state = memory_floats(&lab.model);
+        train(result, &lab);
+        result->seconds = cpu_seconds() - start;
+    }
+    lab_free(&lab);
+    return status;
+}

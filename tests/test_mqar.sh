@@ -1,0 +1,42 @@
+#!/bin/sh
+# build/mqar, build/mqar_report and scripts/mqar: rows, what is not run again, tables and chart, refusals.
+# Usage: tests/test_mqar.sh
+set -eu
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/test_mqar_XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+. tests/shell/checks.sh
+tiny="--length 16 --vocab-size 8 --d-model 16 --steps 2 --batch 2 --test 2"
+
+expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer lattice,attention --chunk 4 --csv "$work/rows.csv"
+cp "$work/out" "$work/first"
+grep -q '^lattice+attention chunk=4,2,16,8,16,16,16,2,2,0.003,1,' "$work/rows.csv" || fail "row: $(cat "$work/rows.csv")"
+cmp "$work/rows.csv" "$work/first" || fail "standard output and file differ"
+expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer lattice,attention --chunk 4 --csv "$work/rows.csv"
+cmp "$work/rows.csv" "$work/first" || fail "a run that stood in the file was run again"
+[ ! -s "$work/out" ] && grep -q "has this run already" "$work/err" || fail "nothing says that the run is there: $(cat "$work/err")"
+
+# The driver goes on where the file stops: of four runs one is there.
+mkdir "$work/sweep"
+SEEDS=2 PAIRS=2 RATES=1e-2 MIXERS="--mixer delta" scripts/mqar "$work/sweep" $tiny >"$work/out" 2>"$work/err" || fail "sweep: $(cat "$work/err")"
+SEEDS="1 2" PAIRS="2 4" RATES=1e-2 MIXERS="--mixer delta" scripts/mqar "$work/sweep" $tiny >"$work/out" 2>"$work/err" || fail "sweep: $(cat "$work/err")"
+[ "$(wc -l <"$work/sweep/mqar.csv")" -eq 5 ] || fail "not four rows: $(cat "$work/sweep/mqar.csv")"
+[ "$(grep -c "has this run already" "$work/err")" -eq 1 ] || fail "what stood there was run again: $(cat "$work/err")"
+[ "$(grep -c '^| delta | 512 | .* | 0.01 | [01]\.[0-9]* | [01]\.[0-9]* | [01]\.[0-9]* | 2 |' "$work/out")" -eq 2 ] || fail "tables: $(cat "$work/out")"
+[ "$(head -c 4 "$work/sweep/mqar.png" | tail -c 3)" = PNG ] || fail "no chart"
+checks=$((checks + 7))
+
+expect 2 "" "$build/mqar" --pairs 0
+expect 2 "" "$build/mqar" --mixers delta
+expect 2 "" "$build/mqar_report"
+expect 1 "four tokens a pair" "$build/mqar" --pairs 8 --length 31
+expect 1 "half of it are keys" "$build/mqar" --pairs 8 --length 32 --vocab-size 15
+expect 1 "does not exist in this build" "$build/mqar" --mixer lettuce
+expect 1 "has no chunks" "$build/mqar" --mixer delta --chunk 4
+expect 1 "" "$build/mqar" --csv "$work/nowhere/rows.csv"
+echo "mixer,pairs" >"$work/other.csv"
+expect 1 "first line is not" "$build/mqar" --csv "$work/other.csv"
+expect 1 "first line is not" "$build/mqar_report" "$work/other.csv"
+expect 1 "there are no rows" "$build/mqar_report" "$work/missing.csv"
+echo "$checks checks"
