@@ -12,7 +12,7 @@
 // A mixer in a setting at one learning rate: its seeds.
 typedef struct Cell {
     const RecallRow *first;
-    double sum, least, most, seconds;
+    double sum, least, most, steps, seconds;
     int64_t seeds;
 } Cell;
 
@@ -45,6 +45,7 @@ static void collect(Cells *cells, const RecallRows *rows)
         cell->sum += accuracy;
         cell->least = fmin(cell->least, accuracy);
         cell->most = fmax(cell->most, accuracy);
+        cell->steps += (double)rows->items[i].steps_run;
         cell->seconds += rows->items[i].seconds;
         cell->seeds++;
     }
@@ -82,16 +83,16 @@ static void print_heading(const RecallRow *row)
     printf("\n### %" PRId64 " pairs in %" PRId64 " tokens\n\n", row->pairs, row->length);
     printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences.\n\n", row->vocab,
            row->d_model, row->d_head, row->n_slot, row->steps, row->batch);
-    printf("| mixer | state | parameters | best lr | accuracy | least | most | seeds | at other rates | CPU seconds a run |\n");
-    printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    printf("| mixer | state | parameters | best lr | accuracy | least | most | seeds | steps | CPU seconds | at other rates |\n");
+    printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
 }
 
 static void print_row(const Cell *cell, const Cells *cells)
 {
     const RecallRow *row = cell->first;
     bool any = false;
-    printf("| %s | %" PRId64 " | %" PRId64 " | %g | %.3f | %.3f | %.3f | %" PRId64 " |", row->mixer, row->state, row->parameters, row->lr, mean(cell), cell->least,
-           cell->most, cell->seeds);
+    printf("| %s | %" PRId64 " | %" PRId64 " | %g | %.3f | %.3f | %.3f | %" PRId64 " | %.0f | %.0f |", row->mixer, row->state, row->parameters, row->lr, mean(cell), cell->least,
+           cell->most, cell->seeds, cell->steps / (double)cell->seeds, cell->seconds / (double)cell->seeds);
     for (size_t i = 0; i < cells->count; i++) {
         const Cell *other = &cells->items[i];
         if (same_mixer(row, other->first) && other->first->lr != row->lr) {
@@ -99,7 +100,7 @@ static void print_row(const Cell *cell, const Cells *cells)
             any = true;
         }
     }
-    printf(" | %.0f |\n", cell->seconds / (double)cell->seeds);
+    printf(" |\n");
 }
 
 static void print_tables(Cell *const *best, size_t n_best, const Cells *cells)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/start_read.h"
+
 // Width of the layer before alpha (mixers.md; Yang et al. 2023).
 #define DECAY_RANK 16
 
@@ -30,6 +32,8 @@ BlockShape block_shape(const ModelConfig *config, const Mixer *const *mixers, si
         .mixer = chosen.mixer,
         .needs = needs,
         .form = lattice_form(config),
+        .relative = config->relative_read && chosen.lattice,
+        .gate_range = config->wide_gate && !needs.shared_gate ? 2.0f : 1.0f,
         .chunk = (size_t)config->chunk,
         .window = chosen.window,
         .width = (size_t)config->d_model,
@@ -114,6 +118,8 @@ static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
         .proj_stride = shape->projection,
         .eps = (float)c->config->norm_eps,
         .starts = c->starts,
+        .plain_codes = c->config->plain_codes,
+        .plain_values = c->config->plain_values,
     };
 }
 
@@ -149,6 +155,20 @@ static MixerTensors mixer_tensors(const BlockSaved *saved, const BlockOffsets *a
 // Columns of a row of projections behind the convolution's: z, then g, then mu.
 static size_t gate_column(const BlockShape *shape) { return shape->channels + shape->value; }
 
+// What relative reading needs of a layer.
+static StartRead start_read(const MixerTensors *in, const MixerShape *shape, const BlockScratch *scratch, const BlockContext *c)
+{
+    return (StartRead){.state0 = in->state0, .unit = !in->form.no_normalisation, .scratch = scratch->start, .q = in->q, .q_stride = in->qkv_stride,
+                       .rows = shape->batch * shape->length, .n_head = shape->n_head, .n_slot = shape->n_slot, .d_head = shape->d_head, .kernels = c->kernels};
+}
+
+static void scale(float *x, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
+
 // From the projections, and for alpha from scratch->normed: what the mixer reads beside q, k and v.
 static void gates_forward(const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *c)
 {
@@ -160,6 +180,9 @@ static void gates_forward(const BlockSaved *saved, const BlockScratch *scratch, 
         k->softplus_forward(saved->g, saved->mu, gates, stride, c->params + at->g_bias, c->params + at->rate, n, heads);
     } else if (shape->needs.gate) {
         k->sigmoid_forward(saved->g, gates, stride, c->params + at->g_bias, n, heads);
+        if (shape->gate_range != 1.0f) {
+            scale(saved->g, shape->gate_range, n * heads);
+        }
     }
     if (shape->needs.forget && !shape->needs.shared_gate) {
         k->sigmoid_forward(saved->mu, gates + shape->gate, stride, c->params + at->mu_bias, n, heads);
@@ -190,6 +213,10 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     }
     gates_forward(saved, scratch, at, c);
     shape->mixer->forward(saved->o, saved->mixer, scratch->mixer, states == NULL ? NULL : states + at->memory, state_stride, &in, &mixer);
+    if (shape->relative) {
+        StartRead read = start_read(&in, &mixer, scratch, c);
+        start_read_forward(saved->o, &read);
+    }
     if (!shape->needs.bare) {
         k->gate_forward(scratch->inner, saved->o, saved->projection + shape->channels, shape->projection, c->params + at->out_norm, eps, n, shape->heads,
                         (size_t)c->config->d_head);
@@ -279,6 +306,10 @@ static void mixer_backward(float *dparams, const BlockSaved *saved, const BlockS
         .ln_bias = needs.norm ? dparams + at->ln_bias : NULL,
     };
     shape->mixer->backward(&grad, scratch->do_, NULL, 0, saved->mixer, scratch->mixer, &in, &mixer);
+    if (shape->relative) {
+        StartRead read = start_read(&in, &mixer, scratch, c);
+        start_read_backward(grad.q, grad.state0, scratch->do_, &read);
+    }
 }
 
 // The rest of gates_forward's backward needs the block's normed input: it stands at the end of block_backward.
@@ -292,6 +323,10 @@ static void gates_backward(float *dparams, const BlockSaved *saved, const BlockS
         k->softplus_backward(dgates, dparams + at->g_bias, dparams + at->rate, scratch->dg, scratch->dmu, saved->g, saved->mu, saved->projection + gates,
                              stride, c->params + at->g_bias, c->params + at->rate, n, heads);
     } else if (shape->needs.gate) {
+        if (shape->gate_range != 1.0f) {   // back to the sigmoid; a power of two loses no bits
+            scale(saved->g, 1.0f / shape->gate_range, n * heads);
+            scale(scratch->dg, shape->gate_range, n * heads);
+        }
         k->sigmoid_backward(dgates, stride, dparams + at->g_bias, scratch->dg, saved->g, n, heads);
     }
     if (shape->needs.forget && !shape->needs.shared_gate) {

@@ -17,6 +17,8 @@ typedef struct BlockShape {
     const Mixer *mixer;
     MixerNeeds needs;    // forget says whether mu is read in this configuration
     LatticeForm form;
+    bool relative;       // the output is read relative to the start state (start_read.h)
+    float gate_range;    // g = gate_range · sigmoid
     size_t chunk, window;
     size_t width;        // D
     size_t query;        // H·m: columns of q, and of k
@@ -70,6 +72,7 @@ typedef struct BlockScratch {
     float *conv_sums;    // [B, conv_width + 1, conv]
     float *dg, *dmu;     // [N, gate], [N, forget]
     float *dlow, *dalpha;   // [N, rank], [N, decay]
+    float *start;        // [H, m, d] and in training as much again, where a layer reads relative to its start
 } BlockScratch;
 
 // The three products of a linear layer, in the precision of the run (kernels.h).
@@ -100,7 +103,7 @@ void block_linear(float *out, const float *x, size_t at, size_t n, size_t n_in, 
 void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
                    const BlockContext *context);
 
-// dx [N, D] holds the gradient of the block's output and receives that of its input; dparams (the arena) accumulates. saved->h13 is overwritten.
+// dx [N, D] holds the gradient of the block's output and receives that of its input; dparams (the arena) accumulates. saved->h13 and saved->g are overwritten.
 void block_backward(float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *context);
 
 #endif

@@ -50,6 +50,12 @@ static const ConfigKey config_keys[] = {
     {"l1", "l1", ARG_REAL, AT(l1), 0, 1000, NULL, "X", "Lattice's slots are soft-thresholded by X times the write intensity", true},
     {"max_seq_len", "max-seq-len", ARG_SIZE, AT(max_seq_len), 0, MAX_WINDOW, NULL, "N",
      "tokens that attention sees, unless it is named attention:N; 0: the training length", true},
+    {"random_start", "random-start", ARG_SWITCH, AT(random_start), 0, 0, NULL, NULL, "Lattice's slots start in random directions, not in one", true},
+    {"relative_read", "relative-read", ARG_SWITCH, AT(relative_read), 0, 0, NULL, NULL, "read from Lattice's slots only what was written since the start", true},
+    {"wide_gate", "wide-gate", ARG_SWITCH, AT(wide_gate), 0, 0, NULL, NULL, "let the write gate go up to 2", true},
+    {"gate_shift", "gate-shift", ARG_REAL, AT(gate_shift), -20, 20, NULL, "X", "added to the start value of the write gate's bias", true},
+    {"plain_codes", "plain-codes", ARG_SWITCH, AT(plain_codes), 0, 0, NULL, NULL, "do not normalise queries and keys", true},
+    {"plain_values", "plain-values", ARG_SWITCH, AT(plain_values), 0, 0, NULL, NULL, "do not normalise values", true},
 };
 #undef AT
 enum { N_KEYS = sizeof config_keys / sizeof config_keys[0] };
@@ -159,7 +165,7 @@ static int read_entry(LayerMixer *entry, size_t *length, const char *text, const
 {
     size_t name = strcspn(text, ",:");
     *length = strcspn(text, ",");
-    *entry = (LayerMixer){find_row(table, text, name), 0};
+    *entry = (LayerMixer){.mixer = find_row(table, text, name)};
     if (entry->mixer == NULL) {
         return unknown_mixer(table, text, name, error);
     }
@@ -205,6 +211,7 @@ LayerMixer config_layer_mixer(const ModelConfig *config, const struct Mixer *con
         text = strchr(text, ',') + 1;
     }
     read_entry(&entry, &length, text, table, NULL);
+    entry.lattice = row_of_forms(table, entry.mixer)->needs.form;
     if (!has_plain_form(config)) {
         entry.mixer = row_of_forms(table, entry.mixer);
     }
@@ -279,9 +286,19 @@ static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *e
     const char *form = strcmp(config->objective, "decode") != 0 ? "objective" : config->no_projection ? "no_projection"
                        : config->no_normalisation               ? "no_normalisation"
                        : config->l1 > 0.0                       ? "l1"
+                       : config->random_start                   ? "random_start"
+                       : config->relative_read                  ? "relative_read"
                                                                 : NULL;
     if (form != NULL && !any->form) {
         return error_set(error, "%s is a key of Lattice, and mixer \"%s\" is none: leave it out", form, config->mixer);
+    }
+    if ((config->wide_gate || config->gate_shift != 0.0) && !any->gate) {
+        return error_set(error, "%s is set, but mixer \"%s\" has no write gate that is a sigmoid: leave it out", config->wide_gate ? "wide_gate" : "gate_shift",
+                         config->mixer);
+    }
+    if ((config->plain_codes || config->plain_values) && any->bare) {
+        return error_set(error, "%s is set, but mixer \"%s\" normalises nothing: leave it out", config->plain_codes ? "plain_codes" : "plain_values",
+                         config->mixer);
     }
     return 0;
 }
@@ -289,7 +306,7 @@ static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *e
 static int check_mixers(const ModelConfig *config, Error *error)
 {
     const Mixer *const *table = best_mixers();
-    MixerNeeds any = {0};
+    MixerNeeds any = {.bare = true};
     size_t count = count_entries(config->mixer);
     if (count > (size_t)config->n_layer) {
         return error_set(error, "mixer names %zu layers, n_layer is %" PRId64 ": name as many or fewer", count, config->n_layer);
@@ -305,6 +322,8 @@ static int check_mixers(const ModelConfig *config, Error *error)
         }
         any.chunk |= needs.chunk;
         any.form |= needs.form;
+        any.gate |= needs.gate && !needs.shared_gate;
+        any.bare &= needs.bare;
         any.forget |= needs.forget || needs.may_forget;
     }
     return check_used(config, &any, error);

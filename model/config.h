@@ -36,12 +36,20 @@ typedef struct ModelConfig {
     bool no_normalisation;    // Lattice takes plain gradient steps
     double l1;                // Lattice's slots are soft-thresholded by g·l1
     int64_t max_seq_len;      // window of attention that is given none
+    // How a memory is parametrised.
+    bool random_start;        // Lattice's slots start each in a random direction instead of a common one
+    bool relative_read;       // Lattice's output is (S − S_0) q
+    bool wide_gate;           // write gates go up to 2
+    double gate_shift;        // added to the start value of their bias
+    bool plain_codes;         // q and k are not brought to length 1,
+    bool plain_values;        // nor v to RMS 1
 } ModelConfig;
 
 // What mixes tokens in one layer.
 typedef struct LayerMixer {
     const struct Mixer *mixer;   // its row among the mixers of `table`
     size_t window;               // attention: tokens that a token sees, itself included; else 0
+    bool lattice;                // it is Lattice, in whichever form
 } LayerMixer;
 
 // Of the entry of config->mixer that is the layer's turn, in the form that the configuration asks for. `table`: the mixers of an instruction set

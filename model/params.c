@@ -235,12 +235,16 @@ static bool init_needs(float *out, const Tensor *tensor, const ModelConfig *conf
     MixerNeeds needs = shape_of(config, layer).needs;
     double m = (double)config->n_slot, d = (double)config->d_head, intensity = sqrt(m / (2.0 * (double)train_length * d));
     intensity = intensity < 0.5 ? intensity : 0.5;   // short training lengths: the rotation budget allows more than a gate can give
-    if (ends_with(tensor->name, "mixer.state0")) {
+    double range = config->wide_gate ? 2.0 : 1.0;
+    if (ends_with(tensor->name, "mixer.state0") && config->random_start && !needs.norm) {
+        fill_normal(out, tensor->count, 0.0, 1.0 / sqrt(d), rng);
+    } else if (ends_with(tensor->name, "mixer.state0")) {
         fill_normal(out, tensor->count, needs.norm ? 0.0 : 1.0 / sqrt(d), 0.02, rng);   // a layer norm behind the memory takes any direction
     } else if (ends_with(tensor->name, "mixer.g.bias") && needs.shared_gate) {
         fill_steps(out, tensor->count, rng);
     } else if (ends_with(tensor->name, "mixer.g.bias")) {
-        fill(out, tensor->count, needs.start ? log(intensity / (1.0 - intensity)) : 0.0);   // a memory that starts empty has nothing to lose
+        // A memory that starts empty has nothing to lose.
+        fill(out, tensor->count, (needs.start ? log(intensity / (range - intensity)) : 0.0) + config->gate_shift);
     } else if (ends_with(tensor->name, "mixer.A")) {
         fill_rates(out, tensor->count, rng);
     } else if (ends_with(tensor->name, "mixer.mu.bias")) {

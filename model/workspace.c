@@ -73,6 +73,7 @@ static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sum
     overlay_next(&inner, p);
     scratch->mixer = take(p, 1, mixer_floats);
     overlay_end(&inner, p);
+    scratch->start = take(p, shape->relative ? (training ? 2 : 1) : 0, shape->query * (shape->value / shape->heads));
     if (training) {
         scratch->do_ = take(p, n, shape->value);
         scratch->conv_sums = take(p, sums, shape->conv);
@@ -116,6 +117,7 @@ static SharedShape shared_shape(const ModelConfig *config, const Mixer *const *m
         most.block.forget = larger(most.block.forget, shape.forget);
         most.block.decay = larger(most.block.decay, shape.decay);
         most.block.rank = larger(most.block.rank, shape.rank);
+        most.block.relative |= shape.relative;
         most.scratch = larger(most.scratch, shape.mixer->scratch_floats(mixer_shape, false));
         if (training) {
             most.scratch = larger(most.scratch, shape.mixer->scratch_floats(mixer_shape, true));

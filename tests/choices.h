@@ -13,6 +13,8 @@ typedef struct ModelChoice {
     bool forget_gate, square;   // square: the mixer needs m = d
     bool no_projection, no_normalisation;
     double l1;
+    bool random_start, relative_read, wide_gate, plain_codes, plain_values;
+    double gate_shift;
 } ModelChoice;
 
 static const ModelChoice model_choices[] = {
@@ -35,6 +37,12 @@ static const ModelChoice model_choices[] = {
     {.mixer = "attention:6", .square = true},
     {.mixer = "gla,attention:9", .square = true},
     {.mixer = "mamba2,lattice", .objective = "similarity", .chunk = 3},
+    // Reading relative to the start takes a difference, which loses digits where little has been written: strong writes.
+    {.mixer = "lattice", .relative_read = true, .wide_gate = true, .gate_shift = 3.0},
+    {.mixer = "lattice", .objective = "similarity", .chunk = 5, .relative_read = true, .random_start = true, .plain_values = true, .gate_shift = 3.0},
+    {.mixer = "lattice", .no_normalisation = true, .relative_read = true, .gate_shift = 1.0},
+    {.mixer = "lattice", .plain_codes = true, .plain_values = true, .gate_shift = 0.5},
+    {.mixer = "delta", .wide_gate = true, .plain_values = true},
 };
 enum { MODEL_CHOICES = sizeof model_choices / sizeof model_choices[0] };
 
@@ -52,6 +60,12 @@ static inline void make_choice(ModelConfig *config, const ModelChoice *choice)
     config->no_projection = choice->no_projection;
     config->no_normalisation = choice->no_normalisation;
     config->l1 = choice->l1;
+    config->random_start = choice->random_start;
+    config->relative_read = choice->relative_read;
+    config->wide_gate = choice->wide_gate;
+    config->gate_shift = choice->gate_shift;
+    config->plain_codes = choice->plain_codes;
+    config->plain_values = choice->plain_values;
     config->n_slot = choice->square ? config->d_head : config->n_slot;
     config_settle_length(config, 50);
 }

@@ -35,6 +35,8 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b)
     assert_string_equal(a->chunk_form, b->chunk_form);
     assert_string_equal(a->chunk_norm, b->chunk_norm);
     assert_true(a->no_projection == b->no_projection && a->no_normalisation == b->no_normalisation && a->l1 == b->l1 && a->max_seq_len == b->max_seq_len);
+    assert_true(a->random_start == b->random_start && a->relative_read == b->relative_read && a->wide_gate == b->wide_gate);
+    assert_true(a->gate_shift == b->gate_shift && a->plain_codes == b->plain_codes && a->plain_values == b->plain_values);
 }
 
 static void test_presets(void **state)
@@ -168,6 +170,12 @@ static void test_validate_mixers(void **state)
         {{.mixer = "delta", .no_projection = true}, 64, "no_projection is a key of Lattice"},
         {{.mixer = "delta", .no_normalisation = true}, 64, "no_normalisation is a key of Lattice"},
         {{.mixer = "delta", .l1 = 0.1}, 64, "l1 is a key of Lattice"},
+        {{.mixer = "delta", .random_start = true}, 64, "random_start is a key of Lattice"},
+        {{.mixer = "output_norm", .relative_read = true}, 64, "relative_read is a key of Lattice"},
+        {{.mixer = "mamba2,linear", .wide_gate = true}, 64, "wide_gate is set, but mixer \"mamba2,linear\" has no write gate that is a sigmoid"},
+        {{.mixer = "linear", .gate_shift = 1.0}, 64, "gate_shift is set"},
+        {{.mixer = "attention", .plain_codes = true}, 64, "plain_codes is set, but mixer \"attention\" normalises nothing"},
+        {{.mixer = "attention:9", .plain_values = true}, 64, "plain_values is set"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ModelConfig c = preset("nano");
@@ -243,8 +251,10 @@ static void test_json(void **state)
     c.no_projection = c.no_normalisation = true;
     c.l1 = 0.1;
     c.max_seq_len = 9;
+    c.random_start = c.relative_read = c.wide_gate = c.plain_codes = c.plain_values = true;
+    c.gate_shift = -0.5;
     json = config_to_json(&c);
-    assert_int_equal(cJSON_GetArraySize(json), 21);
+    assert_int_equal(cJSON_GetArraySize(json), 27);
     assert_int_equal(config_from_json(&back, json, &error), 0);
     cJSON_Delete(json);
     assert_same(&c, &back);

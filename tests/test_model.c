@@ -52,6 +52,42 @@ static void test_loss_at_start(void **state)
     }
 }
 
+// Mean of a parameter's numbers, and their RMS around it.
+static double start_value(const ModelConfig *config, const char *name, double *spread)
+{
+    Model model;
+    Workspace *workspace = new_model(&model, config, kernels_available()[0], 1, 512);
+    const Tensor *tensor = tensor_find(&model.table, name);
+    double sum = 0.0, squares = 0.0;
+    assert_non_null(tensor);
+    for (size_t i = 0; i < tensor->count; i++) {
+        double x = (double)model.params[tensor->offset + i];
+        sum += x;
+        squares += x * x;
+    }
+    free_model(&model, workspace);
+    double mean = sum / (double)tensor->count;
+    *spread = sqrt(squares / (double)tensor->count - mean * mean);
+    return mean;
+}
+
+// Slots and write gates start as the keys of parametrisation say; how strongly a token writes at first does not depend on the gate's range.
+static void test_start_values(void **state)
+{
+    (void)state;
+    Error error;
+    ModelConfig config;
+    double spread, intensity = sqrt(64.0 / (2.0 * 512.0 * 64.0)), direction = 1.0 / 8.0;
+    assert_int_equal(config_preset(&config, "nano", &error), 0);
+    assert_true(fabs(start_value(&config, "layers.0.mixer.state0", &spread) - direction) < 2e-3 && fabs(spread - 0.02) < 1e-3);
+    assert_true(fabs(start_value(&config, "layers.1.mixer.g.bias", &spread) - log(intensity / (1.0 - intensity))) < 1e-5);
+    config.random_start = config.wide_gate = true;
+    assert_true(fabs(start_value(&config, "layers.0.mixer.state0", &spread)) < 6e-3 && fabs(spread - direction) < 5e-3);
+    assert_true(fabs(2.0 / (1.0 + exp(-start_value(&config, "layers.1.mixer.g.bias", &spread))) - intensity) < 1e-6);
+    config.gate_shift = -1.5;
+    assert_true(fabs(start_value(&config, "layers.1.mixer.g.bias", &spread) - (log(intensity / (2.0 - intensity)) - 1.5)) < 1e-5);
+}
+
 static void test_overfit(void **state)
 {
     (void)state;
@@ -191,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_loss_at_start), cmocka_unit_test(test_overfit),
         cmocka_unit_test(test_four_ways),         cmocka_unit_test(test_threads),       cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_recompute),         cmocka_unit_test(test_nan_and_nothing),
+        cmocka_unit_test(test_start_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -275,7 +275,7 @@ static void check_mixer_differences(ReferenceForm form, bool forget_gate, const 
     snprintf(name, sizeof name, "%s, %s, chunk %zu, %s, %s, T %zu, %s%s%s%s", form.mixer, form.objective != NULL ? form.objective : "", form.chunk,
              form.chunk_form != NULL ? form.chunk_form : "", form.chunk_norm != NULL ? form.chunk_norm : "", length,
              forget_gate ? "forget gate" : "no forget gate", form.no_projection ? ", no projection" : "",
-             form.no_normalisation ? ", no normalisation" : "", form.l1 > 0.0 ? ", l1" : "");
+             form.no_normalisation ? ", no normalisation" : form.relative_read ? ", relative read" : "", form.l1 > 0.0 ? ", l1" : "");
     Problem p = {.name = name, .forward = mixer_forward, .backward = mixer_backward, .n_out = length * d + (needs.state ? m * d : 0), .n_inputs = MAX_INPUTS,
                  .counts = {[IN_Q] = length * m, [IN_K] = length * m, [IN_V] = length * d, [IN_G] = needs.gate ? length : 0,
                             [IN_MU] = forget_gate ? length : 0, [IN_STATE0] = needs.start ? m * d : 0, [IN_ALPHA] = needs.slot_decay ? length * m : 0,
@@ -303,7 +303,7 @@ static void test_lattice_differences(void **state)
         for (size_t c = 0; c < 5; c++) {
             ReferenceForm form = {.mixer = "lattice", .objective = objectives[i / 32], .chunk = chunks[c], .chunk_form = forms[i / 16 % 2],
                                   .chunk_norm = norms[i / 8 % 2], .no_projection = ablation == 1, .no_normalisation = ablation == 2,
-                                  .l1 = ablation == 3 ? 0.1 : 0.0};
+                                  .l1 = ablation == 3 ? 0.1 : 0.0, .relative_read = (i + c) % 7 == 0};
             check_mixer_differences(form, i / 4 % 2 == 1, mixer_sizes[(i + c) % 3], i * 5 + c);
         }
     }

@@ -18,14 +18,15 @@
 typedef struct HeadColumns {
     size_t begin, size;
     float mean;             // factor of the sum of squares in the norm: 1 for l2, 1/d for rms
+    bool plain;             // no norm
 } HeadColumns;
 
 static inline HeadColumns head_columns(size_t head, const ConvShape *s)
 {
     if (head < 2 * s->n_head) {
-        return (HeadColumns){head * s->n_slot, s->n_slot, 1.0f};
+        return (HeadColumns){head * s->n_slot, s->n_slot, 1.0f, s->plain_codes};
     }
-    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, 1.0f / (float)s->d_head};
+    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, 1.0f / (float)s->d_head, s->plain_values};
 }
 
 static inline size_t channel_count(const ConvShape *s) { return s->n_head * (2 * s->n_slot + s->d_head); }
@@ -94,6 +95,9 @@ INLINE void forward_head(float *out, const float *const source[MAX_WIDTH], const
         vfloat y = x * v_sigmoid(x);
         squares += y * y;
         v_store_n(out + j, y, head.size - j);
+    }
+    if (head.plain) {
+        return;
     }
     vfloat scale = v_set(1.0f / __builtin_sqrtf(v_sum(squares) * head.mean + s->eps));
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
@@ -186,8 +190,8 @@ INLINE void activation_backward(float *dpre, const float *dout, const float *con
         v_store_n(act + j, y, head.size - j);
         v_store_n(slope + j, sigmoid + y * (one - sigmoid), head.size - j);
     }
-    float r = 1.0f / __builtin_sqrtf(v_sum(squares) * head.mean + s->eps);
-    vfloat scale = v_set(r), along = v_set(v_sum(dots) * head.mean * r * r);
+    float r = head.plain ? 1.0f : 1.0f / __builtin_sqrtf(v_sum(squares) * head.mean + s->eps);
+    vfloat scale = v_set(r), along = v_set(head.plain ? 0.0f : v_sum(dots) * head.mean * r * r);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
         vfloat dy = (v_load_n(dout + j, head.size - j) - v_load_n(act + j, head.size - j) * along) * scale;
         v_store_n(dpre + j, dy * v_load_n(slope + j, head.size - j), head.size - j);

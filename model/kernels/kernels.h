@@ -30,6 +30,7 @@ typedef struct ConvShape {
     size_t proj_stride;        // floats from one row of projections to the next
     float eps;
     const uint8_t *starts;     // [B·T] where documents begin (documents.h): they have zeros before them; only without tails. NULL: nowhere
+    bool plain_codes, plain_values;   // without the norm of q and k; of v
 } ConvShape;
 
 typedef struct Kernels {

@@ -17,6 +17,7 @@ typedef struct Lattice {
     bool gated;         // the write is orthogonal to the slot as it is, not as it was at the chunk's start
     bool project, normalise;
     bool once;          // normalised at a chunk's end only
+    bool relative;      // what is read is what the slots have gained since the start
     double l1;
     size_t length, m, d;
 } Lattice;
@@ -32,6 +33,7 @@ static Lattice lattice_of(const ReferenceForm *form, const ReferenceMixerShape *
         .project = !form->no_projection && !form->no_normalisation,
         .normalise = !form->no_normalisation,
         .once = form->chunk > 1 && is(form->chunk_norm, "chunk"),
+        .relative = form->relative_read,
         .l1 = form->l1,
         .length = shape->length,
         .m = shape->n_slot,
@@ -144,8 +146,12 @@ void reference_lattice_forward(double *o, double *state, const ReferenceTensors 
     Pool pool = {0};
     Lattice l = lattice_of(form, shape);
     Trace trace = run(&pool, in, &l);
+    double *gained = pool_doubles(&pool, l.m * l.d);
     for (size_t t = 0; t < l.length; t++) {
-        reference_read(o + t * l.d, trace.after + t * l.m * l.d, in->q + t * l.m, l.m, l.d);
+        for (size_t i = 0; i < l.m * l.d; i++) {
+            gained[i] = trace.after[t * l.m * l.d + i] - (l.relative ? trace.start[i] : 0.0);
+        }
+        reference_read(o + t * l.d, gained, in->q + t * l.m, l.m, l.d);
     }
     if (state != NULL) {
         memcpy(state, trace.end, l.m * l.d * sizeof *state);
@@ -201,6 +207,7 @@ void reference_lattice_backward(const ReferenceGradients *grad, const double *do
     size_t m = l.m, d = l.d, size = m * d;
     double *ds = pool_doubles(&pool, size), *dbase = pool_doubles(&pool, size), *end = pool_doubles(&pool, size), *lengths = pool_doubles(&pool, m);
     double *h = pool_doubles(&pool, d), *c = pool_doubles(&pool, m), *dh = pool_doubles(&pool, d), *dc = pool_doubles(&pool, m);
+    double *dstart = pool_doubles(&pool, size);
     if (dstate != NULL) {
         memcpy(ds, dstate, size * sizeof *ds);
     }
@@ -215,6 +222,8 @@ void reference_lattice_backward(const ReferenceGradients *grad, const double *do
             grad->q[t * m + i] += reference_dot(after + i * d, do_ + t * d, d);
             for (size_t j = 0; j < d; j++) {
                 ds[i * d + j] += in->q[t * m + i] * do_[t * d + j];
+                grad->q[t * m + i] -= l.relative ? trace.start[i * d + j] * do_[t * d + j] : 0.0;
+                dstart[i * d + j] -= l.relative ? in->q[t * m + i] * do_[t * d + j] : 0.0;
             }
         }
         finish_write_backward(ds, &grad->g[t], &trace, t, in->g[t], &l);
@@ -228,6 +237,9 @@ void reference_lattice_backward(const ReferenceGradients *grad, const double *do
             ds[i] += dbase[i];
             dbase[i] = 0.0;
         }
+    }
+    for (size_t i = 0; i < size; i++) {
+        ds[i] += dstart[i];
     }
     if (l.normalise) {
         reference_normalise_backward(ds, trace.start, trace.start_lengths, m, d);

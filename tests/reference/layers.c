@@ -29,6 +29,9 @@ static double dot(const double *x, const double *y, size_t n)
 // 1 / sqrt(weight · Σ x² + eps), with weight 1 for L2 and 1/n for RMS
 static double norm_factor(const double *x, size_t n, ReferenceNorm norm, double eps)
 {
+    if (norm == REFERENCE_NONE) {
+        return 1.0;
+    }
     double weight = norm == REFERENCE_L2 ? 1.0 : 1.0 / (double)n;
     return 1.0 / sqrt(weight * dot(x, x, n) + eps);
 }
@@ -36,7 +39,7 @@ static double norm_factor(const double *x, size_t n, ReferenceNorm norm, double 
 // dx += gradient of norm_factor(x) · x given dy
 static void norm_backward(double *dx, const double *dy, const double *x, size_t n, ReferenceNorm norm, double eps)
 {
-    double weight = norm == REFERENCE_L2 ? 1.0 : 1.0 / (double)n;
+    double weight = norm == REFERENCE_NONE ? 0.0 : norm == REFERENCE_L2 ? 1.0 : 1.0 / (double)n;
     double r = norm_factor(x, n, norm, eps);
     double projection = dot(x, dy, n);
     for (size_t i = 0; i < n; i++) {

@@ -65,6 +65,13 @@ static void add(double *y, const double *x, size_t n)
     }
 }
 
+static void scale(double *x, double factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
+
 static const char *const projection_names[3] = {"mixer.q.weight", "mixer.k.weight", "mixer.v.weight"};
 static const char *const conv_weight_names[3] = {"mixer.q_conv.weight", "mixer.k_conv.weight", "mixer.v_conv.weight"};
 static const char *const conv_bias_names[3] = {"mixer.q_conv.bias", "mixer.k_conv.bias", "mixer.v_conv.bias"};
@@ -74,8 +81,9 @@ static size_t head_size(const Run *run, size_t which) { return which < 2 ? run->
 
 static ReferenceConvShape conv_shape(const Run *run, size_t which)
 {
+    bool plain = which < 2 ? run->config->plain_codes : run->config->plain_values;
     return (ReferenceConvShape){.batch = run->batch, .length = run->length, .n_head = run->n_head, .head_size = head_size(run, which),
-                                .width = (size_t)run->config->conv_width, .norm = which < 2 ? REFERENCE_L2 : REFERENCE_RMS, .eps = run->eps};
+                                .width = (size_t)run->config->conv_width, .norm = plain ? REFERENCE_NONE : which < 2 ? REFERENCE_L2 : REFERENCE_RMS, .eps = run->eps};
 }
 
 // Copies head `head` of sequence `b` between rows of heads [n, H, size] and an array of its own [T, size].
@@ -241,6 +249,7 @@ static void gates_forward(Run *run, size_t layer)
         return;
     }
     l->g = l->needs.gate ? gate(run, layer, "mixer.g.weight", "mixer.g.bias") : NULL;
+    scale(l->g, run->config->wide_gate ? 2.0 : 1.0, l->g != NULL ? n * heads : 0);
     l->mu = l->forget ? gate(run, layer, "mixer.mu.weight", "mixer.mu.bias") : NULL;
     if (l->needs.slot_decay) {
         size_t rank = decay_rank(run, layer);
@@ -262,7 +271,9 @@ static void gates_backward(double *dy, const MixGradients *rows, Run *run, size_
         project_backward(dy, dx, l->y, run, layer, "mixer.g.weight", run->width, heads);
         return;
     }
-    if (l->needs.gate) {
+    if (l->needs.gate) {   // of 2 sigmoid(a) as of twice the sigmoid
+        scale(l->g, run->config->wide_gate ? 0.5 : 1.0, n * heads);
+        scale(rows->g, run->config->wide_gate ? 2.0 : 1.0, n * heads);
         gate_backward(dy, rows->g, l->g, run, layer, "mixer.g.weight", "mixer.g.bias");
     }
     if (l->forget) {

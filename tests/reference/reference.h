@@ -39,6 +39,7 @@ void reference_rmsnorm_backward(double *dx, double *dw, const double *dout, cons
 typedef enum ReferenceNorm {
     REFERENCE_L2,    // x / sqrt(sum(x²) + eps)
     REFERENCE_RMS,   // x / sqrt(mean(x²) + eps)
+    REFERENCE_NONE,  // x
 } ReferenceNorm;
 
 typedef struct ReferenceConvShape {
@@ -101,6 +102,7 @@ typedef struct ReferenceForm {
     const char *chunk_form, *chunk_norm;
     bool no_projection;      // lattice: writes h itself, keeps the normalisation
     bool no_normalisation;   // lattice: plain gradient steps from the start state as it is, without projection: with "decode" the delta rule
+    bool relative_read;      // lattice: o = (S − S_0) q
     double l1;               // lattice: the state is soft-thresholded by g·l1 before the normalisation; 0 = off
     size_t window;           // attention: tokens that a token sees, itself included; 0 = all before it
 } ReferenceForm;
