@@ -81,8 +81,8 @@ static int compare_cells(const void *a, const void *b)
 static void print_heading(const RecallRow *row)
 {
     printf("\n### %" PRId64 " pairs in %" PRId64 " tokens\n\n", row->pairs, row->length);
-    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences.\n\n", row->vocab,
-           row->d_model, row->d_head, row->n_slot, row->steps, row->batch);
+    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences.\n\n",
+           row->vocab, row->d_model, row->d_head, row->n_slot, row->steps, row->batch);
     printf("| mixer | state | parameters | best lr | accuracy | least | most | seeds | steps | CPU seconds | at other rates |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
 }
@@ -91,8 +91,8 @@ static void print_row(const Cell *cell, const Cells *cells)
 {
     const RecallRow *row = cell->first;
     bool any = false;
-    printf("| %s | %" PRId64 " | %" PRId64 " | %g | %.3f | %.3f | %.3f | %" PRId64 " | %.0f | %.0f |", row->mixer, row->state, row->parameters, row->lr, mean(cell), cell->least,
-           cell->most, cell->seeds, cell->steps / (double)cell->seeds, cell->seconds / (double)cell->seeds);
+    printf("| %s | %" PRId64 " | %" PRId64 " | %g | %.3f | %.3f | %.3f | %" PRId64 " | %.0f | %.0f |", row->mixer, row->state, row->parameters, row->lr,
+           mean(cell), cell->least, cell->most, cell->seeds, cell->steps / (double)cell->seeds, cell->seconds / (double)cell->seeds);
     for (size_t i = 0; i < cells->count; i++) {
         const Cell *other = &cells->items[i];
         if (same_mixer(row, other->first) && other->first->lr != row->lr) {
