@@ -113,18 +113,36 @@ static void print_tables(Cell *const *best, size_t n_best, const Cells *cells)
     }
 }
 
-// One line a mixer and length, over the pairs; best is in the order of pairs within a length.
+// Whether a mixer was run at the same number of pairs in sequences of several lengths.
+static bool has_lengths(Cell *const *best, size_t n_best)
+{
+    for (size_t i = 0; i < n_best; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(best[i]->first->mixer, best[j]->first->mixer) == 0 && best[i]->first->pairs == best[j]->first->pairs &&
+                best[i]->first->length != best[j]->first->length) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+// One line a mixer over the pairs, or where lengths differ one a mixer and length; best is in the order of lengths, then of pairs.
 static int write_chart(Cell *const *best, size_t n_best, const char *path, Error *error)
 {
     PlotSeries *series = calloc(n_best, sizeof *series);
     double *x = calloc(n_best * n_best, sizeof *x), *y = calloc(n_best * n_best, sizeof *y);
     char(*names)[ROW_MIXER_BYTES + 32] = calloc(n_best, sizeof *names);
+    bool lengths = has_lengths(best, n_best);
     Plot plot = {"Multi-query recall: share answered at the best learning rate", "pairs of key and value", "accuracy, mean of the seeds", series, 0};
     int result = series == NULL || x == NULL || y == NULL || names == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
     for (size_t i = 0; i < n_best && result == 0; i++) {
         char name[ROW_MIXER_BYTES + 32];
         size_t s = 0;
-        snprintf(name, sizeof name, "%s, %" PRId64 " tokens", best[i]->first->mixer, best[i]->first->length);
+        int used = snprintf(name, sizeof name, "%s", best[i]->first->mixer);
+        if (lengths) {
+            snprintf(name + used, sizeof name - (size_t)used, ", %" PRId64 " tokens", best[i]->first->length);
+        }
         while (s < plot.n_series && strcmp(names[s], name) != 0) {
             s++;
         }
