@@ -142,6 +142,9 @@ static int find_axes(Axes *axes, const Plot *plot)
     }
     axes->x_min = floor(axes->x_min + 1e-9) - 0.25;
     axes->x_max = ceil(axes->x_max - 1e-9) + 0.25;
+    if (plot->n_series > 4) {   // a long legend gets room beside the lines
+        axes->x_max += 0.56 * (axes->x_max - axes->x_min);
+    }
     double range = axes->y_max - axes->y_min, least = fmax(fabs(axes->y_max) * 0.02, 1e-6);
     axes->y_step = nice_step(fmax(range, least) * 1.2);
     axes->y_min = floor((axes->y_min - 0.05 * range) / axes->y_step) * axes->y_step;
