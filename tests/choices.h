@@ -42,7 +42,7 @@ static const ModelChoice model_choices[] = {
     {.mixer = "lattice", .objective = "similarity", .chunk = 5, .relative_read = true, .random_start = true, .plain_values = true, .gate_shift = 3.0},
     {.mixer = "lattice", .no_normalisation = true, .relative_read = true, .gate_shift = 1.0},
     {.mixer = "lattice", .plain_codes = true, .plain_values = true, .gate_shift = 0.5},
-    {.mixer = "delta", .wide_gate = true, .plain_values = true},
+    {.mixer = "delta", .wide_gate = true},
 };
 enum { MODEL_CHOICES = sizeof model_choices / sizeof model_choices[0] };
 

@@ -37,14 +37,15 @@ static double documents_pass(float *grads, float *logits, const Model *model, Wo
 
 // ---- One by one ----
 
-// Relative RMS of a gradient. A memory that starts empty answers a document's first query with that token's value, made as long as ever: key and query have no
-// part in it but rounding, divided by a product of theirs that may be small. (That the mixers themselves give the same bits is test_documents' to show.)
+// Relative RMS of a gradient. A memory that starts empty, or is read relative to its start, answers a document's first query with that token's value, made as
+// long as ever: key and query have no part in it but rounding, divided by a product of theirs that may be small. (That the mixers themselves give the same bits
+// is test_documents' to show.)
 static double gradient_tolerance(const Model *model)
 {
     bool empty = false;
     for (size_t layer = 0; layer < (size_t)model->config.n_layer; layer++) {
-        MixerNeeds needs = model->blocks[layer].shape.needs;
-        empty = empty || (!needs.start && !needs.bare);
+        BlockShape shape = model->blocks[layer].shape;
+        empty = empty || (!shape.needs.start && !shape.needs.bare) || shape.relative;
     }
     return empty ? 1e-3 : 3e-5;
 }
