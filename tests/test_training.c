@@ -253,6 +253,13 @@ static void test_settings_ranks(void **state)
     assert_int_equal(settings_resolve(s, &size, &error), -1);
     assert_non_null(strstr(error.text, "--shares 4 in a step, too few for 6 ranks"));
     drop(s);
+    // By default as many ranks as there may be give the bits of one process.
+    for (size.ranks = 1; size.ranks <= 8; size.ranks += 7) {
+        s = PARSE("train", "a.txt", "--out", "run", "--batch-tokens", "64k", "--micro-batch", "2");
+        assert_ok(settings_resolve(s, &size, &error), &error);
+        assert_true(s->shares == 8);
+        drop(s);
+    }
     size.ranks = 1;
     s = PARSE("train", "a.txt", "--out", "run", "--shares", "3", "--batch-tokens", "4k", "--micro-batch", "2");
     assert_int_equal(settings_resolve(s, &size, &error), -1);

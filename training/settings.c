@@ -12,6 +12,7 @@
 #include "training/schedule.h"
 
 #define MAX_STEPS 1e12
+#define DEFAULT_SHARES 8   // of a step, where it has so many micro-batches: as many ranks can work on it
 #define MAX_CONFIG_BYTES (1 << 20)
 
 // What suits a model of up to `params` numbers: found by the size, so that a preset with changed flags gets sensible values too.
@@ -104,7 +105,7 @@ static void add_run_flags(TrainSettings *s)
                "tokens in a step, in whole micro-batches; 0: by the size of the model");
     add_size(s, SETTING_FREE, "micro-batch", &s->micro_batch, 0, 1 << 20, "sequences in memory at once; 0: at most 4");
     add_size(s, SETTING_FREE, "shares", &s->shares, 0, 1 << 20,
-             "parts of a step that are summed each by itself, then with the others; up to so many ranks give the same bits; 0: one for each rank");
+             "parts of a step that are summed each by itself, then with the others; up to so many ranks give the same bits; 0: at most 8, at least one for each rank");
     add_size(s, SETTING_FREE, "steps", &s->steps, 0, MAX_STEPS, "length of the run in steps; 0: see --epochs");
     add_size(s, SETTING_HERE, "tokens", &s->tokens, 0, 9e15, "length of the run in tokens; 0: see --epochs");
     add_real(s, SETTING_HERE, "epochs", &s->epochs, 0.0, 1e9,
@@ -510,25 +511,40 @@ static const SizeDefaults *defaults_for(uint64_t params)
     return defaults;
 }
 
+// Of n_micro micro-batches a step. So many shares that up to as many ranks, and one process, give the same bits unless told otherwise.
+static int resolve_shares(TrainSettings *s, int64_t n_micro, int64_t ranks, Error *error)
+{
+    int64_t wanted = s->shares > 0 ? s->shares : DEFAULT_SHARES;
+    if (!settings_given(s, "shares")) {
+        wanted = wanted < n_micro ? wanted : n_micro;
+        wanted = wanted > ranks ? wanted : ranks;
+    }
+    if (n_micro < wanted) {
+        return error_set(error, "a step of --batch-tokens %" PRId64 " has %" PRId64 " micro-batches, too few for %" PRId64 " shares (one or more a rank): "
+                         "lower --micro-batch %" PRId64 " or raise --batch-tokens", s->batch_tokens, n_micro, wanted, s->micro_batch);
+    }
+    s->shares = wanted;
+    return 0;
+}
+
 // Chooses the batch and rounds it up to whole micro-batches.
 static int resolve_batch(TrainSettings *s, const RunSize *size, const SizeDefaults *defaults, Error *error)
 {
     bool asked = s->batch_tokens > 0;
-    int64_t ranks = size->ranks > 1 ? size->ranks : 1;
-    s->shares = s->shares > 0 ? s->shares : ranks;
-    if (s->shares < ranks) {
+    int64_t ranks = size->ranks > 1 ? size->ranks : 1, least_shares = s->shares > 0 ? s->shares : ranks;
+    if (least_shares < ranks) {
         return error_set(error, "the run adds up --shares %" PRId64 " in a step, too few for %" PRId64 " ranks: start fewer, or give --shares %" PRId64
                          " (sums are then rounded otherwise)", s->shares, ranks, ranks);
     }
     if (!asked) {
         // Little data: still ten steps an epoch; but work for each of several shares.
         int64_t most = (int64_t)(size->windows / 10 < 1 ? 1 : size->windows / 10);
-        int64_t least = s->shares > 1 ? s->shares * (s->micro_batch > 0 ? s->micro_batch : 1) * s->seq_len : 0;
+        int64_t least = least_shares > 1 ? least_shares * (s->micro_batch > 0 ? s->micro_batch : 1) * s->seq_len : 0;
         s->batch_tokens = most < defaults->batch_tokens / s->seq_len ? most * s->seq_len : defaults->batch_tokens;
         s->batch_tokens = s->batch_tokens < least ? least : s->batch_tokens;
     }
     if (s->micro_batch == 0) {
-        int64_t fit = s->batch_tokens / s->seq_len / s->shares;
+        int64_t fit = s->batch_tokens / s->seq_len / least_shares;
         s->micro_batch = fit > 4 ? 4 : fit < 1 ? 1 : fit;
     }
     int64_t micro_tokens = s->micro_batch * s->seq_len;
@@ -542,11 +558,7 @@ static int resolve_batch(TrainSettings *s, const RunSize *size, const SizeDefaul
                 s->batch_tokens, rounded, s->micro_batch, s->seq_len);
     }
     s->batch_tokens = rounded;
-    if (rounded / micro_tokens < s->shares) {
-        return error_set(error, "a step of --batch-tokens %" PRId64 " has %" PRId64 " micro-batches, too few for %" PRId64 " shares (one or more a rank): "
-                         "lower --micro-batch %" PRId64 " or raise --batch-tokens", rounded, rounded / micro_tokens, s->shares, s->micro_batch);
-    }
-    return 0;
+    return resolve_shares(s, rounded / micro_tokens, ranks, error);
 }
 
 static int resolve_steps(TrainSettings *s, const RunSize *size, Error *error)

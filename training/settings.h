@@ -29,7 +29,7 @@ typedef struct TrainSettings {
     const char *out, *data_text, *preset, *config_file, *tokenizer, *val, *text_key, *where;
     double val_fraction;
     int64_t seq_len, batch_tokens, micro_batch;   // batch_tokens and micro_batch 0: chosen by settings_resolve
-    int64_t shares;                               // of a step (training/trainer.h); 0: one for each rank
+    int64_t shares;                               // of a step (training/trainer.h); 0: chosen by settings_resolve
     int64_t steps, tokens;                        // 0: not given
     double epochs;                                // 0: not given
     double lr, min_lr;                            // 0 and −1: chosen by settings_resolve

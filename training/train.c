@@ -244,7 +244,7 @@ static void print_plan(const Job *job, size_t params, double needed, double avai
             config->n_layer, config->d_model, config->vocab_size);
     fprintf(stderr, "batch       %" PRId64 " tokens a step = %" PRId64 " × micro-batch %" PRId64 " × length %" PRId64 "%s\n", s->batch_tokens,
             s->batch_tokens / (s->micro_batch * s->seq_len), s->micro_batch, s->seq_len, s->reset_at_document ? ", states anew at each document" : "");
-    if (job->ranks.count > 1 || s->shares > 1) {
+    if (job->ranks.count > 1) {
         fprintf(stderr, "ranks       %d, of them %d on this machine; %" PRId64 " shares of a step\n", job->ranks.count, job->ranks.local, s->shares);
     }
     fprintf(stderr, "run         %" PRId64 " steps, %s tokens, %.3g epochs; %s, rate %g to %g, %s, warm-up %" PRId64 "\n", s->steps,

@@ -64,27 +64,27 @@ mkdir "$work/docs"
 
 # ---- the same bits ----
 go="$train $work/data $shape --steps 20 --save-every 10 --eval-every 10 --sample-every 10"
-expect 0 "" $go --out "$work/one" --shares 2
+expect 0 "" $go --out "$work/one"
 expect 0 "" $mpirun -n 2 $go --out "$work/two"
-says "^ranks       2, of them 2 on this machine; 2 shares"
+says "^ranks       2, of them 2 on this machine; 4 shares"
 [ "$(grep -c "^done:" "$work/err")" -eq 1 ] || fail "not one rank alone tells what is going on: $(cat "$work/err")"
 [ "$(wc -l <"$work/two/log.jsonl")" -eq 20 ] || fail "the log does not have 20 lines"
 same one two 00000020
 expect 0 "" $mpirun -n 2 $go --out "$work/threads" --threads 2 --recompute
 same two threads 00000020
 expect 0 "" $mpirun -n 2 $go --out "$work/muon2" --optimizer muon
-expect 0 "" $go --out "$work/muon1" --optimizer muon --shares 2
+expect 0 "" $go --out "$work/muon1" --optimizer muon
 same muon1 muon2 00000020
 
 # One sum over the whole step differs by rounding, which Adam makes larger from step to step.
-expect 0 "" $go --out "$work/alone" --steps 2 --lr 1e-5
+expect 0 "" $go --out "$work/alone" --steps 2 --lr 1e-5 --shares 1
 expect 0 "" $mpirun -n 2 $go --out "$work/alone2" --steps 2 --lr 1e-5
 difference=$("$tester" --difference "$work/alone/step_00000002" "$work/alone2/step_00000002")
 awk "BEGIN { exit !($difference < 1e-6) }" || fail "weights differ by $difference"
 
-# Shares of three and four micro-batches in a step, one or several a rank; and resumed with another number of ranks.
+# Three shares of four micro-batches in a step, one or several a rank; and resumed with another number of ranks.
 expect 0 "" $go --out "$work/three1" --shares 3
-expect 0 "" $mpirun -n 3 $go --out "$work/three3"
+expect 0 "" $mpirun -n 3 $go --out "$work/three3" --shares 3
 same three1 three3 00000020
 expect 0 "" $mpirun -n 2 $go --out "$work/three2" --shares 3
 same three1 three2 00000020
@@ -122,7 +122,7 @@ two() {
 }
 printf '#!/bin/sh\necho $$ >"%s/pid"\nexec "$@"\n' "$work" >"$work/rank1"
 chmod +x "$work/rank1"
-expect 0 "" $go --out "$work/unbroken" --shares 2
+expect 0 "" $go --out "$work/unbroken"
 
 start "$work/killed/step_00000020" $(two killed)
 kill -KILL "$(cat "$work/pid")"
