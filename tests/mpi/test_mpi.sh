@@ -113,7 +113,7 @@ $mpirun -n 2 "$train" --help >"$work/out" 2>"$work/err" || fail "--help"
 
 # ---- ranks that die, stops ----
 # Rank 1 is started by a shell that tells its process.
-steps=400
+steps=900
 go="$train $work/data $shape --steps $steps --save-every 20"
 two() {
     folder=$1
