@@ -12,11 +12,6 @@ shape="--d-model 16 --n-layer 1 --n-head 2 --mlp-hidden 24 --seq-len 32 --batch-
 . "$(dirname "$0")/shell/checks.sh"
 change=$build/tests/test_trainer
 
-says() {
-    grep -q -- "$1" "$work/err" || fail "\"$1\" is not said: $(cat "$work/err")"
-    checks=$((checks + 1))
-}
-
 "$build/stories" --documents 120 --seed 3 --out "$work/stories.jsonl"
 "${programs}prepare" "$work/stories.jsonl" --out "$work/data" --vocab-size 300 --val-fraction 0.05 --threads 1 2>"$work/err"
 go="$train $work/data $shape --steps 40 --save-every 5 --eval-every 0"

@@ -15,11 +15,6 @@ same() {
     checks=$((checks + 1))
 }
 
-says() {
-    grep -q -- "$2" "$work/$1" || fail "no \"$2\" in: $(cat "$work/$1")"
-    checks=$((checks + 1))
-}
-
 "$stories" --documents 200 --seed 5 --out "$work/stories.jsonl"
 "${programs}train" "$work/stories.jsonl" --out "$work/run" --vocab-size 384 --d-model 32 --n-layer 2 --n-head 2 --mlp-hidden 48 --seq-len 64 --micro-batch 4 \
     --batch-tokens 256 --steps 30 --lr 3e-3 --threads 2 >"$work/log" 2>&1 || fail "cannot train: $(tail -n 3 "$work/log")"

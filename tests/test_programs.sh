@@ -14,11 +14,6 @@ trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 16 --n-layer 1 --n-head 2 --mlp-hidden 24 --seq-len 32 --batch-tokens 128 --micro-batch 2 --threads 1"
 . "$(dirname "$0")/shell/checks.sh"
 
-says() {
-    grep -q -- "$2" "$work/$1" || fail "\"$2\" is not said: $(cat "$work/$1")"
-    checks=$((checks + 1))
-}
-
 # Names and checksums of all files, to see that a refused command changes nothing.
 tree_sum() { (cd "$work" && find . -type f ! -name out ! -name err ! -name .lock -exec cksum {} + | sort); }
 

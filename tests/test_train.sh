@@ -12,46 +12,7 @@ trap '[ -z "$mounted" ] || umount "$work/small"; rm -rf "$work"' EXIT INT TERM
 shape="--d-model 32 --n-layer 2 --n-head 2 --mlp-hidden 48 --seq-len 32 --batch-tokens 512 --threads 1"
 silent=1
 . "$(dirname "$0")/shell/checks.sh"
-
-# says WORDS: the last command's standard error.
-says() {
-    grep -q "$1" "$work/err" || fail "\"$1\" is not said: $(cat "$work/err")"
-    checks=$((checks + 1))
-}
-
-# The log without what depends on the time of day.
-plain_log() { sed -e 's/"tokens_per_second":[^,]*,//' -e 's/,"time":[^}]*//' "$1/log.jsonl"; }
-
-# same A B STEP: the same weights, moments and log.
-same() {
-    for file in model.safetensors optimizer.safetensors; do
-        cmp "$work/$1/step_$3/$file" "$work/$2/step_$3/$file" || fail "$file of $1 and $2 differ"
-    done
-    plain_log "$work/$1" >"$work/log1"
-    plain_log "$work/$2" >"$work/log2"
-    cmp "$work/log1" "$work/log2" || fail "the logs of $1 and $2 differ"
-    checks=$((checks + 1))
-}
-
-# start_and_wait FILE COMMAND...: runs the command in the background until FILE is there; leaves its process in $running.
-start_and_wait() {
-    file=$1
-    shift
-    "$@" >"$work/out" 2>"$work/err" &
-    running=$!
-    tries=0
-    while [ ! -e "$file" ]; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 3000 ] || fail "$file does not appear"
-        sleep 0.02
-    done
-}
-
-stop_with() {
-    kill "-$1" "$running"
-    got=0
-    wait "$running" || got=$?
-}
+. "$(dirname "$0")/shell/runs.sh"
 
 mkdir "$work/docs"
 "$stories" --documents 250 --seed 3 --out "$work/docs/stories.jsonl"
@@ -70,18 +31,18 @@ first=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$work/unbroken/log.jsonl")
 last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$work/unbroken/log.jsonl")
 awk "BEGIN { exit !($first > 5.8 && $first < 6.2 && $last < $first - 1.5) }" || fail "loss goes from $first to $last"
 
-start_and_wait "$work/killed/step_00000020" $go --out "$work/killed"
+start "$work/killed/step_00000020" $go --out "$work/killed"
 stop_with KILL
 [ ! -e "$work/killed/step_00000300" ] || fail "the run was over before it could be killed"
 expect 0 "" "$train" --resume --out "$work/killed" --threads 1
 says "resume: from"
 same unbroken killed 00000300
 
-start_and_wait "$work/stopped/step_00000040" $go --out "$work/stopped"
+start "$work/stopped/step_00000040" $go --out "$work/stopped"
 stop_with TERM
 [ "$got" -eq 143 ] || fail "exit code $got after SIGTERM"
 grep -q "stopped and saved" "$work/err" || fail "the stop is not told"
-start_and_wait "$work/stopped/step_00000080" $go --out "$work/stopped" --resume
+start "$work/stopped/step_00000080" $go --out "$work/stopped" --resume
 expect 1 "another process trains into" $go --out "$work/stopped" --resume
 stop_with INT
 [ "$got" -eq 130 ] || fail "exit code $got after SIGINT"
@@ -90,7 +51,7 @@ same unbroken stopped 00000300
 
 # Killed again and again while it saves at every step.
 for delay in 0.05 0.13 0.21 0.34; do
-    start_and_wait "$work/rounds/log.jsonl" $go --out "$work/rounds" --save-every 1 --keep 1 --resume
+    start "$work/rounds/log.jsonl" $go --out "$work/rounds" --save-every 1 --keep 1 --resume
     sleep $delay
     stop_with KILL
 done
@@ -129,7 +90,7 @@ expect 0 "" $muon --out "$work/muon"
 says "epochs; muon, rate"
 last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$work/muon/log.jsonl")
 awk "BEGIN { exit !($last < $first - 1.0) }" || fail "with Muon the loss goes from $first to $last"
-start_and_wait "$work/muon2/step_00000020" $muon --out "$work/muon2" --save-every 20
+start "$work/muon2/step_00000020" $muon --out "$work/muon2" --save-every 20
 stop_with KILL
 [ ! -e "$work/muon2/step_00000060" ] || fail "the run was over before it could be killed"
 expect 1 "optimizer cannot change on --resume (muon in the checkpoint, adamw now)" "$train" --resume --out "$work/muon2" --optimizer adamw
@@ -144,7 +105,7 @@ says "states anew at each document"
 grep -q '"reset_at_document":[[:space:]]*true' "$work/apart/step_00000060/trainer.json" || fail "trainer.json does not hold reset_at_document"
 other=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$work/apart/log.jsonl")
 awk "BEGIN { exit !($other != $first && $other < $first + 0.1 && $other > $first - 0.1) }" || fail "the first loss with documents apart is $other, else $first"
-start_and_wait "$work/apart2/step_00000020" $apart --out "$work/apart2" --save-every 20 --recompute --threads 2
+start "$work/apart2/step_00000020" $apart --out "$work/apart2" --save-every 20 --recompute --threads 2
 stop_with KILL
 [ ! -e "$work/apart2/step_00000060" ] || fail "the run was over before it could be killed"
 expect 1 "reset-at-document cannot change on --resume (on in the checkpoint, off now)" "$train" --resume --out "$work/apart2" --no-reset-at-document
@@ -205,7 +166,7 @@ expect 0 "" "$train" "$work/alone.bin" $tiny --vocab-size 400 --out "$work/alone
 # SIGHUP has the same handler (tests/test_programs.sh), and cannot be tried everywhere.
 for signal in "INT 130" "TERM 143"; do
     rm -rf "$work/prepares"
-    start_and_wait "$work/prepares/data/train_000000.bin.tmp" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
+    start "$work/prepares/data/train_000000.bin.tmp" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
     stop_with "${signal% *}"
     [ "$got" -eq "${signal#* }" ] || fail "exit code $got after SIG${signal% *} while preparing"
     says "^stopped while preparing $work/prepares/data"

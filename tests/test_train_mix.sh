@@ -10,12 +10,6 @@ trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 16 --n-layer 1 --n-head 1 --mlp-hidden 0 --seq-len 32 --batch-tokens 320 --micro-batch 2 --threads 1 --schedule constant --warmup 1"
 . "$(dirname "$0")/shell/checks.sh"
 
-# says WORDS: the last command's standard error.
-says() {
-    grep -q -- "$1" "$work/err" || fail "\"$1\" is not said: $(cat "$work/err")"
-    checks=$((checks + 1))
-}
-
 mkdir "$work/docs" "$work/more"
 "$stories" --documents 60 --seed 3 --out "$work/docs/a.jsonl"
 "$stories" --documents 30 --seed 4 --out "$work/more/b.jsonl"

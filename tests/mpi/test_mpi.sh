@@ -11,47 +11,11 @@ trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 32 --n-layer 2 --n-head 2 --mlp-hidden 48 --seq-len 32 --batch-tokens 512 --threads 1"
 silent=1
 . "$(dirname "$0")/../shell/checks.sh"
+. "$(dirname "$0")/../shell/runs.sh"
 
 # A job that hangs is a fault. As root, in a container, with more ranks than processors: mpirun wants to be told of each.
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun="timeout --foreground 300 mpirun --oversubscribe"
-
-says() {
-    grep -q "$1" "$work/err" || fail "\"$1\" is not said: $(cat "$work/err")"
-    checks=$((checks + 1))
-}
-
-plain_log() { sed -e 's/"tokens_per_second":[^,]*,//' -e 's/,"time":[^}]*//' "$1/log.jsonl"; }
-
-# same A B STEP: the same weights, moments and log.
-same() {
-    for file in model.safetensors optimizer.safetensors; do
-        cmp "$work/$1/step_$3/$file" "$work/$2/step_$3/$file" || fail "$file of $1 and $2 differ"
-    done
-    plain_log "$work/$1" >"$work/log1"
-    plain_log "$work/$2" >"$work/log2"
-    cmp "$work/log1" "$work/log2" || fail "the logs of $1 and $2 differ"
-    checks=$((checks + 1))
-}
-
-# start FILE COMMAND...: runs a job in the background until FILE is there; leaves its process in $running.
-start() {
-    file=$1
-    shift
-    "$@" >"$work/out" 2>"$work/err" </dev/null &
-    running=$!
-    tries=0
-    while [ ! -e "$file" ]; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 3000 ] || fail "$file does not appear: $(cat "$work/err")"
-        sleep 0.02
-    done
-}
-
-finish() {
-    got=0
-    wait "$running" || got=$?
-}
 
 for ranks in 1 2 3; do
     $mpirun -n $ranks "$tester" >"$work/out" 2>&1 || fail "$tester in $ranks ranks: $(cat "$work/out")"

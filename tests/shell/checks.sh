@@ -21,3 +21,10 @@ expect() {
     fi
     checks=$((checks + 1))
 }
+
+# says [FILE] WORDS: they stand in $work/FILE, which is the last command's standard error unless given.
+says() {
+    [ $# -eq 2 ] || set -- err "$1"
+    grep -q -- "$2" "$work/$1" || fail "\"$2\" is not said: $(cat "$work/$1")"
+    checks=$((checks + 1))
+}
