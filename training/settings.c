@@ -11,24 +11,7 @@
 #include "training/optimizer.h"
 #include "training/schedule.h"
 
-#define MAX_STEPS 1e12
-#define DEFAULT_SHARES 8   // of a step, where it has so many micro-batches: as many ranks can work on it
 #define MAX_CONFIG_BYTES (1 << 20)
-
-// What suits a model of up to `params` numbers: found by the size, so that a preset with changed flags gets sensible values too.
-// eval_every and save_every are some minutes of one machine's work.
-typedef struct SizeDefaults {
-    double params;
-    double lr;
-    int64_t batch_tokens, eval_every, save_every;
-} SizeDefaults;
-
-static const SizeDefaults size_defaults[] = {
-    {3e6, 4e-3, 4096, 500, 500},
-    {2e7, 2e-3, 16384, 100, 100},
-    {7e7, 1e-3, 65536, 40, 20},
-    {INFINITY, 6e-4, 262144, 10, 4},
-};
 
 static const char usage[] = "(DATA... | --data SOURCE[:WEIGHT] ...) --out DIR [flags]";
 static const char description[] =
@@ -106,26 +89,26 @@ static void add_run_flags(TrainSettings *s)
     add_size(s, SETTING_FREE, "micro-batch", &s->micro_batch, 0, 1 << 20, "sequences in memory at once; 0: at most 4");
     add_size(s, SETTING_FREE, "shares", &s->shares, 0, 1 << 20,
              "parts of a step that are summed each by itself, then with the others; up to so many ranks give the same bits; 0: at most 8, at least one for each rank");
-    add_size(s, SETTING_FREE, "steps", &s->steps, 0, MAX_STEPS, "length of the run in steps; 0: see --epochs");
+    add_size(s, SETTING_FREE, "steps", &s->steps, 0, SETTINGS_MAX_STEPS, "length of the run in steps; 0: see --epochs");
     add_size(s, SETTING_HERE, "tokens", &s->tokens, 0, 9e15, "length of the run in tokens; 0: see --epochs");
     add_real(s, SETTING_HERE, "epochs", &s->epochs, 0.0, 1e9,
              "length of the run in passes over the data (of all sources together); 0: one, or on little data up to four, until 20 tokens a parameter are reached");
     add_real(s, SETTING_FREE, "lr", &s->lr, 0.0, 100.0, "peak learning rate; 0: by the size of the model");
     add_real(s, SETTING_FREE, "min-lr", &s->min_lr, -1.0, 100.0, "learning rate at the end; -1: a tenth of --lr");
-    add_size(s, SETTING_FREE, "warmup", &s->warmup, -1, MAX_STEPS, "steps of linear warm-up; -1: a tenth of the run, at most 1000");
+    add_size(s, SETTING_FREE, "warmup", &s->warmup, -1, SETTINGS_MAX_STEPS, "steps of linear warm-up; -1: a tenth of the run, at most 1000");
     add_string(s, SETTING_FREE, "schedule", &s->schedule, "NAME", "cosine, wsd (stable, then down over the last fifth) or constant");
     add_string(s, SETTING_FIXED, "optimizer", &s->optimizer, "NAME", "adamw, or muon: Muon for the large matrices of the blocks, AdamW for the rest");
     add_real(s, SETTING_FREE, "weight-decay", &s->weight_decay, 0.0, 100.0, "decay of matrices");
     add_real(s, SETTING_FREE, "clip", &s->clip, 0.0, 1e9, "largest norm of the gradient; 0: no limit");
     add_string(s, SETTING_FIXED, "dtype", &s->dtype, "TYPE", "f32, or bf16: matrix products with bf16 factors and f32 sums");
     add_switch(s, SETTING_FREE, "recompute", &s->recompute, "less memory for more work, the same bits: the backward runs each block's forward again");
-    add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, MAX_STEPS,
+    add_size(s, SETTING_FREE, "eval-every", &s->eval_every, -1, SETTINGS_MAX_STEPS,
              "steps between validations; 0: never, -1: by the size of the model");
     add_length(s, SETTING_FREE, "eval-tokens", &s->eval_tokens, 0, 9e15, "tokens of a validation; 0: all there are");
-    add_size(s, SETTING_FREE, "save-every", &s->save_every, -1, MAX_STEPS,
+    add_size(s, SETTING_FREE, "save-every", &s->save_every, -1, SETTINGS_MAX_STEPS,
              "steps between checkpoints; 0: only at the end, -1: by the size of the model");
     add_size(s, SETTING_FREE, "keep", &s->keep, 0, 1e9, "newest checkpoints that stay; 0: all");
-    add_size(s, SETTING_FREE, "sample-every", &s->sample_every, 0, MAX_STEPS, "steps between samples of text; 0: never");
+    add_size(s, SETTING_FREE, "sample-every", &s->sample_every, 0, SETTINGS_MAX_STEPS, "steps between samples of text; 0: never");
     add_switch(s, SETTING_HERE, "resume", &s->resume, "go on from the newest good checkpoint in DIR, with its settings");
     add_size(s, SETTING_FIXED, "seed", &s->seed, 0, 9e15, "decides start values and the order of the data");
     add_size(s, SETTING_HERE, "threads", &s->threads, 0, 1024, "0: one a core");
@@ -496,114 +479,6 @@ int settings_same_model(const TrainSettings *settings, const ModelConfig *checkp
         if ((whole_shape || specs[i].given) && same_key(&specs[i], settings, &before, &asked, error)) {
             return -1;
         }
-    }
-    return 0;
-}
-
-// ---- numbers of the run ----
-
-static const SizeDefaults *defaults_for(uint64_t params)
-{
-    const SizeDefaults *defaults = size_defaults;
-    while ((double)params > defaults->params) {
-        defaults++;
-    }
-    return defaults;
-}
-
-// Of n_micro micro-batches a step. So many shares that up to as many ranks, and one process, give the same bits unless told otherwise.
-static int resolve_shares(TrainSettings *s, int64_t n_micro, int64_t ranks, Error *error)
-{
-    int64_t wanted = s->shares > 0 ? s->shares : DEFAULT_SHARES;
-    if (!settings_given(s, "shares")) {
-        wanted = wanted < n_micro ? wanted : n_micro;
-        wanted = wanted > ranks ? wanted : ranks;
-    }
-    if (n_micro < wanted) {
-        return error_set(error, "a step of --batch-tokens %" PRId64 " has %" PRId64 " micro-batches, too few for %" PRId64 " shares (one or more a rank): "
-                         "lower --micro-batch %" PRId64 " or raise --batch-tokens", s->batch_tokens, n_micro, wanted, s->micro_batch);
-    }
-    s->shares = wanted;
-    return 0;
-}
-
-// Chooses the batch and rounds it up to whole micro-batches.
-static int resolve_batch(TrainSettings *s, const RunSize *size, const SizeDefaults *defaults, Error *error)
-{
-    bool asked = s->batch_tokens > 0;
-    int64_t ranks = size->ranks > 1 ? size->ranks : 1, least_shares = s->shares > 0 ? s->shares : ranks;
-    if (least_shares < ranks) {
-        return error_set(error, "the run adds up --shares %" PRId64 " in a step, too few for %" PRId64 " ranks: start fewer, or give --shares %" PRId64
-                         " (sums are then rounded otherwise)", s->shares, ranks, ranks);
-    }
-    if (!asked) {
-        // Little data: still ten steps an epoch; but work for each of several shares.
-        int64_t most = (int64_t)(size->windows / 10 < 1 ? 1 : size->windows / 10);
-        int64_t least = least_shares > 1 ? least_shares * (s->micro_batch > 0 ? s->micro_batch : 1) * s->seq_len : 0;
-        s->batch_tokens = most < defaults->batch_tokens / s->seq_len ? most * s->seq_len : defaults->batch_tokens;
-        s->batch_tokens = s->batch_tokens < least ? least : s->batch_tokens;
-    }
-    if (s->micro_batch == 0) {
-        int64_t fit = s->batch_tokens / s->seq_len / least_shares;
-        s->micro_batch = fit > 4 ? 4 : fit < 1 ? 1 : fit;
-    }
-    int64_t micro_tokens = s->micro_batch * s->seq_len;
-    if (micro_tokens > INT32_MAX) {
-        return error_set(error, "--micro-batch %" PRId64 " of --seq-len %" PRId64 " tokens is more than 2^31 tokens at once: lower one of them",
-                         s->micro_batch, s->seq_len);
-    }
-    int64_t rounded = (s->batch_tokens + micro_tokens - 1) / micro_tokens * micro_tokens;
-    if (asked && rounded != s->batch_tokens) {
-        fprintf(stderr, "--batch-tokens %" PRId64 " is rounded up to %" PRId64 ", whole micro-batches of %" PRId64 " × %" PRId64 " tokens\n",
-                s->batch_tokens, rounded, s->micro_batch, s->seq_len);
-    }
-    s->batch_tokens = rounded;
-    return resolve_shares(s, rounded / micro_tokens, ranks, error);
-}
-
-static int resolve_steps(TrainSettings *s, const RunSize *size, Error *error)
-{
-    if (s->steps > 0) {
-        return 0;
-    }
-    double epoch = (double)size->windows * (double)s->seq_len;
-    double total = fmax(epoch, fmin(4.0 * epoch, 20.0 * (double)size->params));
-    if (s->tokens > 0) {
-        total = (double)s->tokens;
-    } else if (s->epochs > 0.0) {
-        total = s->epochs * epoch;
-    }
-    double steps = ceil(total / (double)s->batch_tokens);
-    if (!(steps <= MAX_STEPS)) {
-        return error_set(error, "the run would be longer than 10^12 steps: lower --tokens or --epochs");
-    }
-    s->steps = steps < 1.0 ? 1 : (int64_t)steps;
-    return 0;
-}
-
-int settings_resolve(TrainSettings *settings, const RunSize *size, Error *error)
-{
-    const SizeDefaults *defaults = defaults_for(size->params);
-    if (resolve_batch(settings, size, defaults, error) || resolve_steps(settings, size, error)) {
-        return -1;
-    }
-    if (settings->lr == 0.0) {
-        settings->lr = defaults->lr;
-    }
-    if (settings->min_lr < 0.0) {
-        settings->min_lr = settings->lr / 10.0;
-    }
-    if (settings->min_lr > settings->lr) {
-        return error_set(error, "--min-lr %g is above --lr %g", settings->min_lr, settings->lr);
-    }
-    if (settings->warmup < 0) {
-        settings->warmup = settings->steps / 10 < 1000 ? settings->steps / 10 : 1000;
-    }
-    if (settings->eval_every < 0) {
-        settings->eval_every = defaults->eval_every;
-    }
-    if (settings->save_every < 0) {
-        settings->save_every = defaults->save_every;
     }
     return 0;
 }
