@@ -124,7 +124,11 @@ static bool read_field(RecallRow *row, const Column *column, const char *text)
     errno = 0;
     switch (column->kind) {
     case COLUMN_TEXT:
-        return strlen(text) < ROW_MIXER_BYTES && strcpy(to, text) != NULL;
+        if (strlen(text) >= ROW_MIXER_BYTES) {
+            return false;
+        }
+        memcpy(to, text, strlen(text) + 1);
+        return true;
     case COLUMN_INT:
         *(int64_t *)to = strtoll(text, &end, 10);
         break;

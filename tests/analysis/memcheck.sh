@@ -8,8 +8,9 @@ trap 'rm -rf "$work"' EXIT INT TERM
 export OMP_NUM_THREADS=1
 . "$(dirname "$0")/../shell/checks.sh"
 
+# Products keep 4 MB on the stack (model/kernels/gemm.c), which valgrind would take for another stack.
 memcheck() {
-    expect 0 "" valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite --log-file="$work/valgrind" "$@"
+    expect 0 "" valgrind --max-stackframe=8000000 --main-stacksize=16000000 --quiet --leak-check=full --errors-for-leak-kinds=definite --log-file="$work/valgrind" "$@"
     [ ! -s "$work/valgrind" ] || fail "$* $(cat "$work/valgrind")"
 }
 
