@@ -65,9 +65,9 @@ static double start_value(const ModelConfig *config, const char *name, double *s
         sum += x;
         squares += x * x;
     }
+    double count = (double)tensor->count, mean = sum / count;
+    *spread = sqrt(squares / count - mean * mean);
     free_model(&model, workspace);
-    double mean = sum / (double)tensor->count;
-    *spread = sqrt(squares / (double)tensor->count - mean * mean);
     return mean;
 }
 

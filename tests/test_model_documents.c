@@ -79,7 +79,8 @@ static void check_alone(const ModelConfig *config, DocumentCut cut, const Kernel
     snprintf(where, sizeof where, "%s %.40s, %s, chunk %lld, %s, %s, cut %d", kernels->name, config->mixer, config->objective, (long long)config->chunk,
              config->chunk_form, config->chunk_norm, (int)cut);
     assert_true(fabs(loss - sum) <= 1e-6 * sum);
-    check_close(where, "logits", logits, to_doubles(&pool, own_logits, N * vocab), N * vocab, 1e-5);
+    // Reading relative to the start takes a difference, which loses digits.
+    check_close(where, "logits", logits, to_doubles(&pool, own_logits, N * vocab), N * vocab, config->relative_read ? 1e-4 : 1e-5);
     for (size_t i = 0; i < model.table.count; i++) {
         const Tensor *tensor = &model.table.items[i];
         check_close(where, tensor->name, grads + tensor->offset, to_doubles(&pool, own_grads + tensor->offset, tensor->count), tensor->count,
