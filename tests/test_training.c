@@ -370,6 +370,12 @@ static void test_settings_restore(void **state)
     assert_int_equal(settings_restore(s, read, &error), -1);
     assert_non_null(strstr(error.text, "--seq-len cannot change"));
     drop(s);
+    // A checkpoint from before there were shares.
+    cJSON_DeleteItemFromObject(cJSON_GetObjectItem(read, "settings"), "shares");
+    s = PARSE("train", "--out", "run", "--resume");
+    assert_ok(settings_restore(s, read, &error), &error);
+    assert_true(s->shares == 0 && s->steps == 40);
+    drop(s);
     static const char *const names[] = {"schedule", "optimizer", "dtype"};
     for (size_t i = 0; i < 3; i++) {
         cJSON *good = cJSON_DetachItemFromObject(cJSON_GetObjectItem(read, "settings"), names[i]), *bad[] = {cJSON_CreateNull(), cJSON_CreateString("x")};

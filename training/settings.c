@@ -290,7 +290,10 @@ static int read_value(SavedValue *value, const ArgSpec *spec, const cJSON *json,
     switch (spec->kind) {
     case ARG_SWITCH:   // one that came later than the checkpoint was off then
         return cJSON_HasObjectItem(json, key) ? json_get_bool(json, key, &value->flag, error) : 0;
-    case ARG_SIZE:
+    case ARG_SIZE:   // one that came later than the checkpoint, and that 0 leaves to the program, was left to it
+        if (spec->min == 0.0 && !cJSON_HasObjectItem(json, key)) {
+            return 0;
+        }
         return json_get_int(json, key, -1, (int64_t)(spec->max > 0.0 ? spec->max : limit), &value->size, error);
     case ARG_REAL:
         if (json_get_real(json, key, &value->real, error)) {
