@@ -9,7 +9,8 @@
 #define MAX_WIDTH 16        // config_validate bounds conv_width,
 #define MAX_HEAD 1024       // d_head and n_slot by these
 #define ROWS_AHEAD 8        // that the backward asks for
-#define BLOCK_ROWS 16       // of the backward; at least MAX_WIDTH − 1
+#define BLOCK_ROWS 16       // of the backward
+_Static_assert(BLOCK_ROWS >= MAX_WIDTH - 1, "a block holds the rows that the next one still needs");
 
 // Inlined where head size and width are constants (HEAD_CASES), so that the usual shape has no borders and no loops over taps.
 #define INLINE static inline __attribute__((always_inline))
