@@ -38,9 +38,8 @@ static double documents_pass(float *grads, float *logits, const Model *model, Wo
 // ---- One by one ----
 
 // Relative RMS of a gradient. A memory that starts empty, or is read relative to its start, answers a document's first query with that token's value, made as
-// long as ever: key and query have no part in it but rounding, divided by a product of theirs that may be small. The difference of two reads brings fewer digits to
-// begin with. (That the mixers themselves give the same bits
-// is test_documents' to show.)
+// long as ever: key and query have no part in it but rounding, divided by a product of theirs that may be small. The difference of two reads brings fewer
+// digits to begin with. (That the mixers themselves give the same bits is test_documents' to show.)
 static double gradient_tolerance(const Model *model)
 {
     bool empty = false;
