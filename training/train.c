@@ -482,7 +482,10 @@ int main(int argc, char **argv)
     int status = ranks_start(&job.ranks, &error) ? -1 : run_job(&job, &error);
     // A signal may have reached one rank only.
     int code = status == TRAINER_STOPPED ? 128 + ranks_agree(&job.ranks, (int)stop_signal, &error) : 0;
+    code = status < 0 ? args_fail(&error) : code;
     free_job(&job);
+    // Starters of ranks end the others, and what they last wrote is lost, as soon as one fails: the rank that writes is the one to fail.
+    bool first = ranks_first(&job.ranks);
     ranks_finish(&job.ranks);
-    return status < 0 ? args_fail(&error) : code;
+    return first ? code : 0;
 }
