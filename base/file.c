@@ -201,6 +201,15 @@ int file_sync(int fd, const char *path, Error *error)
     return status == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : fail("write", path, errno, error);
 }
 
+void file_write_soon(int fd)
+{
+#ifdef SYNC_FILE_RANGE_WRITE
+    sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+#else
+    (void)fd;
+#endif
+}
+
 static int write_file(const char *path, const void *data, size_t size, Error *error)
 {
     int fd = file_open(path, O_WRONLY | O_CREAT | O_TRUNC);

@@ -20,6 +20,10 @@ int file_write_all(int fd, const void *data, size_t size, const char *path, Erro
 // fsync with EINTR and devices that cannot sync minded. Returns 0, or -1 with `error` set: the data may not be on the disk.
 int file_sync(int fd, const char *path, Error *error);
 
+// Lets the system begin to put on the disk what was written, so that a file_sync to come has less to wait for. Only a hint: nothing is waited
+// for, and it cannot fail.
+void file_write_soon(int fd);
+
 // Reads exactly `size` bytes at `offset`, resuming after EINTR and short reads. End of file counts as an error.
 int file_read_at(int fd, void *data, size_t size, uint64_t offset, const char *path, Error *error);
 

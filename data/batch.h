@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "tokenizer/bpe.h"
 
+// Number of the rule by which texts are cut into pieces: what counted pieces by another cannot go on from its count.
+enum { BATCH_CUTS = 2 };
+
 enum { BATCH_PIECES = 8192, BATCH_SLOTS = 2 * BATCH_PIECES, BATCH_THREADS = 64 };
 
 typedef struct Piece {

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/lock.h"
+#include "data/batch.h"
 
 #define MAX_JSON ((size_t)1 << 20)
 
@@ -174,7 +175,7 @@ static bool add_state(cJSON *json, const cJSON *request, const PrepareState *sta
     return add_hash(json, "tokenizer_file", tokenizer) && add_hash(json, "split_limit", state->split.limit) &&
            cJSON_AddBoolToObject(json, "split_tail", state->split.tail) != NULL &&
            cJSON_AddNumberToObject(json, "split_fraction", state->split.fraction) != NULL &&
-           cJSON_AddNumberToObject(json, "pieces", (double)state->pieces) != NULL &&
+           cJSON_AddNumberToObject(json, "pieces", (double)state->pieces) != NULL && cJSON_AddNumberToObject(json, "cuts", BATCH_CUTS) != NULL &&
            add_state_of(json, "train", &state->train, &state->train_at) &&
            add_state_of(json, "validation", &state->validation, &state->validation_at);
 }
@@ -224,7 +225,8 @@ static bool get_state_of(const cJSON *json, const char *key, PrepareCounts *coun
 
 static bool get_state(const cJSON *json, PrepareState *state)
 {
-    return get_hash(json, "split_limit", &state->split.limit) && json_get_bool(json, "split_tail", &state->split.tail, NULL) == 0 &&
+    uint64_t cuts;
+    return get_count(json, "cuts", &cuts) && cuts == BATCH_CUTS && get_hash(json, "split_limit", &state->split.limit) && json_get_bool(json, "split_tail", &state->split.tail, NULL) == 0 &&
            json_get_real(json, "split_fraction", &state->split.fraction, NULL) == 0 && get_count(json, "pieces", &state->pieces) &&
            get_state_of(json, "train", &state->train, &state->train_at) &&
            get_state_of(json, "validation", &state->validation, &state->validation_at);

@@ -16,6 +16,9 @@
 
 enum { HEADER_BYTES = 256 * 4, BUFFER_BYTES = 1 << 18 };
 
+// So much is handed to the disk at a time while a shard is written.
+#define WRITE_SOON_BYTES ((size_t)8 << 20)
+
 // The kernel maps pages around a touched one as well, at most one huge page: what is given back is rounded to that.
 #define RELEASE_BYTES ((size_t)2 << 20)
 
@@ -184,6 +187,7 @@ struct ShardWriter {
     uint64_t shard_tokens, shard_count, total;
     size_t n_shards, vocab_size;
     size_t buffered;
+    size_t unsent;                 // bytes that file_write_soon has not seen
     unsigned char *buffer;         // [BUFFER_BYTES]
 };
 
@@ -263,7 +267,12 @@ static int flush(ShardWriter *writer, Error *error)
     if (file_write_all(writer->fd, writer->buffer, writer->buffered, writer->temporary_path, error) != 0) {
         return -1;
     }
+    writer->unsent += writer->buffered;
     writer->buffered = 0;
+    if (writer->unsent >= WRITE_SOON_BYTES) {
+        file_write_soon(writer->fd);
+        writer->unsent = 0;
+    }
     return 0;
 }
 
@@ -304,8 +313,11 @@ static void put_ids(unsigned char *p, const int32_t *ids, size_t count, unsigned
 {
     if (width == 2) {
         for (size_t i = 0; i < count; i++) {
-            p[2 * i] = (unsigned char)ids[i];
-            p[2 * i + 1] = (unsigned char)(ids[i] >> 8);
+            uint16_t id = (uint16_t)ids[i];
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+            id = (uint16_t)(id << 8 | id >> 8);
+#endif
+            memcpy(p + 2 * i, &id, sizeof id);
         }
     } else {
         for (size_t i = 0; i < count; i++) {
@@ -316,11 +328,12 @@ static void put_ids(unsigned char *p, const int32_t *ids, size_t count, unsigned
 
 static int add_some(ShardWriter *writer, const int32_t *ids, size_t count, Error *error)
 {
+    uint32_t greatest = 0;
     for (size_t i = 0; i < count; i++) {
-        if ((uint32_t)ids[i] >= writer->vocab_size) {
-            return error_set(error, "token %" PRId32 " is outside the vocabulary of %zu while writing %s", ids[i], writer->vocab_size,
-                             writer->path);
-        }
+        greatest = (uint32_t)ids[i] > greatest ? (uint32_t)ids[i] : greatest;
+    }
+    if (greatest >= writer->vocab_size && count > 0) {
+        return error_set(error, "token %" PRId32 " is outside the vocabulary of %zu while writing %s", (int32_t)greatest, writer->vocab_size, writer->path);
     }
     for (size_t done = 0; done < count;) {
         size_t room = (BUFFER_BYTES - writer->buffered) / writer->width, now = count - done < room ? count - done : room;

@@ -166,11 +166,10 @@ static void pretokens_of_examples(void **state)
     pretokenizer_free(pretokenizer);
 }
 
-static void cuts_keep_the_pretokens(void **state)
+static void check_cuts(PretokenPattern pattern)
 {
-    (void)state;
     Error error = {0};
-    Pretokenizer *whole = pretokenizer_create(PRETOKENIZE_GPT2, &error), *part = pretokenizer_create(PRETOKENIZE_GPT2, &error);
+    Pretokenizer *whole = pretokenizer_create(pattern, &error), *part = pretokenizer_create(pattern, &error);
     Rng rng;
     rng_seed(&rng, 8, 0);
     size_t cuts = 0;
@@ -192,12 +191,24 @@ static void cuts_keep_the_pretokens(void **state)
         }
     }
     assert_in_range(cuts, 1000, 2000);
-    assert_int_equal(pretokenize_cut("ab\ncd\nef", 8, 4), 2);
-    assert_int_equal(pretokenize_cut("abcd\nef", 7, 1), 4);
-    assert_int_equal(pretokenize_cut("ab \n\ncd", 7, 6), 0);
-    assert_int_equal(pretokenize_cut("", 0, 6), 0);
     pretokenizer_free(whole);
     pretokenizer_free(part);
+}
+
+static void cuts_keep_the_pretokens(void **state)
+{
+    (void)state;
+    check_cuts(PRETOKENIZE_GPT2);
+    check_cuts(PRETOKENIZE_LLAMA3);
+    check_cuts(PRETOKENIZE_QWEN2);
+    assert_int_equal(pretokenize_cut("ab\ncd\nef", 8, 4), 2);
+    assert_int_equal(pretokenize_cut("abcd\nef", 7, 1), 4);
+    assert_int_equal(pretokenize_cut("ab9\r\ncd", 7, 6), 3);
+    assert_int_equal(pretokenize_cut("ab cd ef", 8, 4), 2);
+    assert_int_equal(pretokenize_cut("ab 9 cd, ef  gh ", 16, 15), 0);
+    assert_int_equal(pretokenize_cut("ab \n\ncd", 7, 6), 0);
+    assert_int_equal(pretokenize_cut("a\n", 2, 2), 0);
+    assert_int_equal(pretokenize_cut("", 0, 6), 0);
 }
 
 // ---- encoding ----

@@ -58,12 +58,26 @@ int tokenizer_strips_first_space(const Tokenizer *t)
     return t->pipeline.strip_first;
 }
 
+// Whether an added token could lie on both sides of a place where pretokenize_cut cuts.
+static bool may_cross_cut(const char *text, size_t length)
+{
+    bool letter = false, space = false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '\n' || text[i] == '\r') {
+            return true;
+        }
+        letter |= (text[i] | 32) >= 'a' && (text[i] | 32) <= 'z';
+        space |= text[i] == ' ';
+    }
+    return letter && space;
+}
+
 size_t tokenizer_cut(const Tokenizer *t, const char *text, size_t length, size_t wanted)
 {
     bool may_cut = t->pipeline.may_cut;
     for (size_t i = 0; i < t->n_added && may_cut; i++) {
         const AddedToken *added = &t->added[i];
-        may_cut = !added->left_strip && !added->right_strip && memchr(added_text(t, added), '\n', added->text_length) == NULL;
+        may_cut = !added->left_strip && !added->right_strip && !may_cross_cut(added_text(t, added), added->text_length);
     }
     return may_cut ? pretokenize_cut(text, length, wanted) : 0;
 }

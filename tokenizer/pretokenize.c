@@ -216,23 +216,28 @@ size_t pretokenizer_next(Pretokenizer *t, const char **token)
     return (size_t)(t->at - start);
 }
 
+static bool is_ascii_letter(char c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; }
+
+// Whether a cut in front of text[place] keeps the pre-tokens; text[place + 1] is there.
 static bool may_cut(const char *text, size_t place)
 {
-    char before = text[place - 1];
-    return text[place] == '\n' && ((before >= '0' && before <= '9') || ((before | 32) >= 'a' && (before | 32) <= 'z'));
+    char before = text[place - 1], here = text[place];
+    bool digit = before >= '0' && before <= '9';
+    return here == ' ' ? is_ascii_letter(before) && is_ascii_letter(text[place + 1])
+                       : (here == '\n' || here == '\r') && (digit || is_ascii_letter(before));
 }
 
 size_t pretokenize_cut(const char *text, size_t length, size_t wanted)
 {
-    if (length == 0) {
+    if (length < 3) {
         return 0;
     }
-    for (size_t place = wanted < length ? wanted : length - 1; place > 0; place--) {
+    for (size_t place = wanted < length - 1 ? wanted : length - 2; place > 0; place--) {
         if (may_cut(text, place)) {
             return place;
         }
     }
-    for (size_t place = wanted + 1; place < length; place++) {
+    for (size_t place = wanted + 1; place < length - 1; place++) {
         if (may_cut(text, place)) {
             return place;
         }

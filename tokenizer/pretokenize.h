@@ -29,9 +29,9 @@ void pretokenizer_start(Pretokenizer *pretokenizer, const char *text, size_t len
 // Returns the length of the next pre-token and points `token` into the text; 0 at the end. The pre-tokens in a row are the text.
 size_t pretokenizer_next(Pretokenizer *pretokenizer, const char **token);
 
-// A place at which a text may be cut so that both parts alone give the pre-tokens of the whole, with each of these patterns: before a '\n'
-// that follows an ASCII letter or digit, the last such place at or before `wanted` if there is one in the first `length` bytes, else the
-// first one behind it. Returns 0 when there is none. tokenizer_cut (bpe.h) says whether a tokenizer's text may be cut at all.
+// A place at which a text may be cut so that both parts alone give the pre-tokens of the whole, with each of these patterns: before a '\n' or
+// '\r' that follows an ASCII letter or digit, or a space between ASCII letters; the last such place at or before `wanted` if there is one, else
+// the first one behind it. Returns 0 when there is none. tokenizer_cut (bpe.h) says whether a tokenizer's text may be cut at all.
 size_t pretokenize_cut(const char *text, size_t length, size_t wanted);
 
 #endif
