@@ -10,13 +10,17 @@
 
 #include "tokenizer/pretokenize.h"
 
-#define SET_BYTES ((size_t)16 << 20)
+#define SET_BYTES ((size_t)8 << 20)
 #define PIECE_BYTES ((size_t)256 << 10)   // small against a set, so that the threads end together
 #define CLAIM_BYTES ((size_t)32 << 10)    // short pieces are taken several at once
 
 typedef struct PieceSet {
     char *arena;
     size_t used, capacity, count;
+    // The lock guards the rest.
+    size_t next, finished;   // pieces taken, and done with
+    size_t first_failed;     // SIZE_MAX: none
+    Error failure;           // of that piece
     Piece pieces[BATCH_PIECES];
 } PieceSet;
 
@@ -31,19 +35,16 @@ struct Batch {
     BatchWork work;
     BatchDone done;
     void *context;
-    PieceSet sets[2];
-    size_t filling;          // which set
     uint64_t skip;           // pieces still to be passed over
-    size_t n_workers;
+    size_t n_workers;        // 0: the caller works
     Worker workers[BATCH_THREADS];
+    PieceSet sets[BATCH_SETS];   // set n at n % BATCH_SETS
+    uint64_t taken;          // sets whose results are taken
 
-    // The set that is worked on; the lock guards what follows.
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    PieceSet *active;        // NULL: none
-    size_t next, finished;   // pieces of it taken, and done with
-    size_t first_failed;
-    Error failure;           // of that piece
+    pthread_mutex_t lock;    // guards the rest
+    pthread_cond_t more, finished;   // for the workers; for the caller
+    uint64_t submitted;      // sets; the next one is being filled
+    uint64_t claiming;       // the set whose pieces are given out
     bool stop;
 };
 
@@ -59,15 +60,23 @@ size_t batch_threads(size_t asked)
     return threads < BATCH_THREADS ? threads : BATCH_THREADS;
 }
 
-// Works on some of the active set's pieces. The lock is held at the start and at the end.
-static void work_some(Batch *batch, size_t thread)
+static PieceSet *set_at(Batch *batch, uint64_t number) { return &batch->sets[number % BATCH_SETS]; }
+
+// Works on some pieces, or returns false when none is left. The lock is held at the start and at the end.
+static bool work_some(Batch *batch, size_t thread)
 {
-    PieceSet *set = batch->active;
-    size_t first = batch->next, bytes = 0, failed = SIZE_MAX;
-    while (batch->next < set->count && bytes < CLAIM_BYTES) {
-        bytes += set->pieces[batch->next++].length;
+    while (batch->claiming < batch->submitted && set_at(batch, batch->claiming)->next == set_at(batch, batch->claiming)->count) {
+        batch->claiming++;
     }
-    size_t end = batch->next, slot = set == &batch->sets[0] ? 0 : BATCH_PIECES;
+    if (batch->claiming == batch->submitted) {
+        return false;
+    }
+    PieceSet *set = set_at(batch, batch->claiming);
+    size_t first = set->next, bytes = 0, failed = SIZE_MAX;
+    while (set->next < set->count && bytes < CLAIM_BYTES) {
+        bytes += set->pieces[set->next++].length;
+    }
+    size_t end = set->next, slot = (size_t)(set - batch->sets) * BATCH_PIECES;
     pthread_mutex_unlock(&batch->lock);
     Error error = {{0}};
     for (size_t i = first; i < end && failed == SIZE_MAX; i++) {
@@ -77,14 +86,15 @@ static void work_some(Batch *batch, size_t thread)
         }
     }
     pthread_mutex_lock(&batch->lock);
-    if (failed < batch->first_failed) {
-        batch->first_failed = failed;
-        batch->failure = error;
+    if (failed < set->first_failed) {
+        set->first_failed = failed;
+        set->failure = error;
     }
-    batch->finished += end - first;
-    if (batch->finished == set->count) {
-        pthread_cond_broadcast(&batch->changed);
+    set->finished += end - first;
+    if (set->finished == set->count) {
+        pthread_cond_signal(&batch->finished);
     }
+    return true;
 }
 
 static void *run_worker(void *argument)
@@ -93,10 +103,8 @@ static void *run_worker(void *argument)
     Batch *batch = worker->batch;
     pthread_mutex_lock(&batch->lock);
     while (!batch->stop) {
-        if (batch->active != NULL && batch->next < batch->active->count) {
-            work_some(batch, worker->number);
-        } else {
-            pthread_cond_wait(&batch->changed, &batch->lock);
+        if (!work_some(batch, worker->number)) {
+            pthread_cond_wait(&batch->more, &batch->lock);
         }
     }
     pthread_mutex_unlock(&batch->lock);
@@ -114,20 +122,21 @@ Batch *batch_create(size_t threads, const Tokenizer *tokenizer, BatchWork work, 
     batch->work = work;
     batch->done = done;
     batch->context = context;
-    batch->first_failed = SIZE_MAX;
     pthread_mutex_init(&batch->lock, NULL);
-    pthread_cond_init(&batch->changed, NULL);
-    for (size_t i = 0; i < 2; i++) {
+    pthread_cond_init(&batch->more, NULL);
+    pthread_cond_init(&batch->finished, NULL);
+    for (size_t i = 0; i < BATCH_SETS; i++) {
         batch->sets[i].arena = malloc(SET_BYTES);
         batch->sets[i].capacity = SET_BYTES;
+        batch->sets[i].first_failed = SIZE_MAX;
         if (batch->sets[i].arena == NULL) {
             error_set(error, "out of memory for a batch of documents");
             batch_free(batch);
             return NULL;
         }
     }
-    // Thread 0 is the caller's. Where the system gives fewer threads, those there are do the work.
-    for (size_t i = 1; i < threads; i++) {
+    // Where the system gives fewer threads, those there are do the work.
+    for (size_t i = 0; i < threads && threads > 1; i++) {
         Worker *worker = &batch->workers[batch->n_workers];
         *worker = (Worker){.batch = batch, .number = i};
         if (pthread_create(&worker->thread, NULL, run_worker, worker) != 0) {
@@ -145,72 +154,77 @@ void batch_free(Batch *batch)
     }
     pthread_mutex_lock(&batch->lock);
     batch->stop = true;
-    pthread_cond_broadcast(&batch->changed);
+    pthread_cond_broadcast(&batch->more);
     pthread_mutex_unlock(&batch->lock);
     for (size_t i = 0; i < batch->n_workers; i++) {
         pthread_join(batch->workers[i].thread, NULL);
     }
-    pthread_cond_destroy(&batch->changed);
+    pthread_cond_destroy(&batch->finished);
+    pthread_cond_destroy(&batch->more);
     pthread_mutex_destroy(&batch->lock);
-    free(batch->sets[0].arena);
-    free(batch->sets[1].arena);
+    for (size_t i = 0; i < BATCH_SETS; i++) {
+        free(batch->sets[i].arena);
+    }
     free(batch);
 }
 
-// Works along until the active set is finished, and makes `next` (or none) the active one. *finished is the set that was active.
-static int switch_active(Batch *batch, PieceSet *next, PieceSet **finished, Error *error)
+// Waits for the oldest set that was submitted, and takes its results: it may then be filled again.
+static int take_oldest(Batch *batch, Error *error)
 {
+    PieceSet *set = set_at(batch, batch->taken);
     pthread_mutex_lock(&batch->lock);
-    while (batch->active != NULL && batch->finished < batch->active->count) {
-        if (batch->next < batch->active->count) {
-            work_some(batch, 0);
-        } else {
-            pthread_cond_wait(&batch->changed, &batch->lock);
+    while (set->finished < set->count) {
+        if (batch->n_workers > 0 || !work_some(batch, 0)) {
+            pthread_cond_wait(&batch->finished, &batch->lock);
         }
     }
-    *finished = batch->active;
-    int result = batch->first_failed == SIZE_MAX ? 0 : error_set(error, "%s", batch->failure.text);
-    batch->active = result == 0 ? next : NULL;
-    batch->next = batch->finished = 0;
-    pthread_cond_broadcast(&batch->changed);
+    int result = set->first_failed == SIZE_MAX ? 0 : error_set(error, "%s", set->failure.text);
+    // Its place is filled again: nobody looks for pieces there.
+    batch->claiming = batch->claiming > batch->taken ? batch->claiming : batch->taken + 1;
     pthread_mutex_unlock(&batch->lock);
-    return result;
+    size_t slot = (size_t)(set - batch->sets) * BATCH_PIECES;
+    for (size_t i = 0; i < set->count && result == 0 && batch->done != NULL; i++) {
+        result = batch->done(batch->context, slot + i, &set->pieces[i], error);
+    }
+    set->count = set->used = set->next = set->finished = 0;
+    batch->taken++;
+    return result == 0 ? 0 : -1;
 }
 
-// Takes the results of a finished set, which may then be filled again.
-static int take_results(Batch *batch, PieceSet *set, Error *error)
+// Whether the results of a set can be had without waiting, or only by working for them.
+static bool is_ready(Batch *batch, uint64_t number)
 {
-    if (set == NULL) {
-        return 0;
+    if (batch->n_workers == 0) {
+        return true;
     }
-    size_t slot = set == &batch->sets[0] ? 0 : BATCH_PIECES;
-    for (size_t i = 0; i < set->count && batch->done != NULL; i++) {
-        if (batch->done(batch->context, slot + i, &set->pieces[i], error) != 0) {
+    pthread_mutex_lock(&batch->lock);
+    bool finished = set_at(batch, number)->finished == set_at(batch, number)->count;
+    pthread_mutex_unlock(&batch->lock);
+    return finished;
+}
+
+// Hands the set that is filled to the threads and finds one to go on with.
+static int submit(Batch *batch, Error *error)
+{
+    pthread_mutex_lock(&batch->lock);
+    uint64_t submitted = ++batch->submitted;
+    pthread_cond_broadcast(&batch->more);
+    pthread_mutex_unlock(&batch->lock);
+    while (batch->taken < submitted && (submitted - batch->taken == BATCH_SETS || is_ready(batch, batch->taken))) {
+        if (take_oldest(batch, error) != 0) {
             return -1;
         }
     }
-    set->count = set->used = 0;
-    return 0;
-}
-
-// Hands the set that is filled to the threads and goes on with the other.
-static int submit(Batch *batch, Error *error)
-{
-    PieceSet *finished;
-    if (switch_active(batch, &batch->sets[batch->filling], &finished, error) != 0 || take_results(batch, finished, error) != 0) {
-        return -1;
-    }
-    batch->filling = 1 - batch->filling;
     return 0;
 }
 
 int batch_run(Batch *batch, Error *error)
 {
-    PieceSet *finished;
-    if (submit(batch, error) != 0 || switch_active(batch, NULL, &finished, error) != 0) {
-        return -1;
+    int result = submit(batch, error);
+    while (result == 0 && batch->taken < batch->submitted) {
+        result = take_oldest(batch, error);
     }
-    return take_results(batch, finished, error);
+    return result;
 }
 
 void batch_skip(Batch *batch, uint64_t pieces) { batch->skip = pieces; }
@@ -229,7 +243,7 @@ static size_t piece_length(const Batch *batch, const char *text, size_t length)
 
 static int add_piece(Batch *batch, const char *text, size_t length, bool starts_document, bool validation, Error *error)
 {
-    PieceSet *set = &batch->sets[batch->filling];
+    PieceSet *set = set_at(batch, batch->submitted);
     if (batch->skip > 0) {
         batch->skip--;
         return 0;
@@ -238,7 +252,7 @@ static int add_piece(Batch *batch, const char *text, size_t length, bool starts_
         if (submit(batch, error) != 0) {
             return -1;
         }
-        set = &batch->sets[batch->filling];
+        set = set_at(batch, batch->submitted);
     }
     // A long piece has a set of its own, and its memory is not kept.
     size_t capacity = length > SET_BYTES ? length : SET_BYTES;

@@ -1,5 +1,5 @@
-// Pieces of text worked on by several threads, with results taken in the order in which the pieces came. There are two sets of pieces: the
-// caller fills one while the threads work on the other, and works along when it has nothing to fill.
+// Pieces of text worked on by several threads, with results taken in the order in which the pieces came. The caller fills sets of pieces,
+// some ahead of the threads that work on them, so that these need not wait while the caller reads or writes. A single thread is the caller's.
 #ifndef DATA_BATCH_H
 #define DATA_BATCH_H
 
@@ -13,7 +13,7 @@
 // Number of the rule by which texts are cut into pieces: what counted pieces by another cannot go on from its count.
 enum { BATCH_CUTS = 2 };
 
-enum { BATCH_PIECES = 8192, BATCH_SLOTS = 2 * BATCH_PIECES, BATCH_THREADS = 64 };
+enum { BATCH_PIECES = 8192, BATCH_SETS = 6, BATCH_SLOTS = BATCH_SETS * BATCH_PIECES, BATCH_THREADS = 64 };
 
 typedef struct Piece {
     size_t offset, length;    // in its set's arena

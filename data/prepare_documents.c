@@ -1,5 +1,5 @@
 // Prepares documents in up to two passes over them: one counts the pre-tokens for a new tokenizer, one encodes. Both work in batches: the
-// reader (with threads of its own that unpack and parse ahead, data/read_ahead.c) fills one, all threads work on its pieces, and what they
+// reader (with threads of its own that unpack and parse ahead, data/read_ahead.c) fills them, all threads work on their pieces, and what they
 // made is taken in order, so that nothing depends on the number of threads.
 #include "data/prepare.h"
 
@@ -17,6 +17,14 @@
 #include "data/split.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/bpe_train.h"
+
+#define KEPT_IDS ((size_t)1 << 20)   // that a thread's list may have room for when its piece is done
+
+// A piece's tokens as they stand in shards.
+typedef struct Encoded {
+    unsigned char *bytes;
+    size_t count;
+} Encoded;
 
 typedef struct Preparation {
     const PathList *files;
@@ -40,7 +48,8 @@ typedef struct Preparation {
     BpeTrainer *trainer;
     Tokenizer *tokenizer;
     Encoder *encoders[BATCH_THREADS];
-    TokenList *lists;   // [BATCH_SLOTS]
+    TokenList ids[BATCH_THREADS];   // of the piece that a thread encodes
+    Encoded *encoded;               // [BATCH_SLOTS]
     ShardWriter *train_writer, *validation_writer;
 } Preparation;
 
@@ -208,29 +217,39 @@ static int encode_piece(void *context, size_t thread, size_t slot, const char *t
 {
     Preparation *p = context;
     // Its count changes with every token: in the array it would share a cache line with the lists that other threads fill.
-    TokenList list = p->lists[slot];
+    TokenList list = p->ids[thread];
+    list.count = 0;
     int result = encoder_encode(p->encoders[thread], &list, text, length, 0, error);
-    p->lists[slot] = list;
+    if (result == 0) {
+        size_t vocab = p->result.vocab_size;
+        Encoded *encoded = &p->encoded[slot];
+        *encoded = (Encoded){malloc(list.count * shard_token_width(vocab) + 1), list.count};
+        result = encoded->bytes == NULL ? error_set(error, "out of memory for %zu tokens", list.count)
+                                        : shard_put_tokens(encoded->bytes, list.ids, list.count, vocab, error);
+    }
+    if (list.capacity > KEPT_IDS) {
+        token_list_free(&list);
+    }
+    p->ids[thread] = list;
     return result;
 }
 
 static int write_piece(void *context, size_t slot, const Piece *piece, Error *error)
 {
     Preparation *p = context;
-    TokenList *list = &p->lists[slot];
+    Encoded *encoded = &p->encoded[slot];
     ShardWriter *writer = piece->validation ? p->validation_writer : p->train_writer;
     PrepareCounts *counts = piece->validation ? &p->result.validation : &p->result.train;
     int32_t end_of_text = tokenizer_end_of_text(p->tokenizer);
     size_t shards = shard_writer_shards(writer);
     int result = piece->starts_document ? shard_writer_add(writer, &end_of_text, 1, error) : 0;
     if (result == 0) {
-        result = shard_writer_add(writer, list->ids, list->count, error);
+        result = shard_writer_add_bytes(writer, encoded->bytes, encoded->count, error);
     }
     counts->documents += piece->starts_document;
     counts->bytes += piece->length;
-    // Lists are not kept for the next batch: each slot would grow to the largest piece it ever met.
-    token_list_free(list);
-    memset(list, 0, sizeof *list);
+    free(encoded->bytes);
+    *encoded = (Encoded){0};
     p->state.pieces++;
     if (result == 0 && must_stop(p)) {
         return stop(p, error);
@@ -244,14 +263,15 @@ static void close_files(Preparation *p)
     for (size_t i = 0; i < p->threads; i++) {
         encoder_free(p->encoders[i]);
         p->encoders[i] = NULL;
+        token_list_free(&p->ids[i]);
     }
-    for (size_t i = 0; p->lists != NULL && i < BATCH_SLOTS; i++) {
-        token_list_free(&p->lists[i]);
+    for (size_t i = 0; p->encoded != NULL && i < BATCH_SLOTS; i++) {
+        free(p->encoded[i].bytes);
     }
-    free(p->lists);
+    free(p->encoded);
     shard_writer_leave(p->train_writer);
     shard_writer_leave(p->validation_writer);
-    p->lists = NULL;
+    p->encoded = NULL;
     p->train_writer = p->validation_writer = NULL;
 }
 
@@ -262,11 +282,11 @@ static int open_writers(Preparation *p, Error *error)
     uint64_t limit = (uint64_t)p->options->shard_tokens;
     p->train_writer = shard_writer_create(p->folder, "train", limit, vocab, hash, error);
     p->validation_writer = shard_writer_create(p->folder, "val", limit, vocab, hash, error);
-    p->lists = calloc(BATCH_SLOTS, sizeof *p->lists);
+    p->encoded = calloc(BATCH_SLOTS, sizeof *p->encoded);
     if (p->train_writer == NULL || p->validation_writer == NULL) {
         return -1;
     }
-    if (p->lists == NULL) {
+    if (p->encoded == NULL) {
         return error_set(error, "out of memory for encoding");
     }
     for (size_t i = 0; i < p->threads; i++) {

@@ -218,7 +218,7 @@ ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_
     writer->prefix = strdup(prefix);
     writer->buffer = malloc(BUFFER_BYTES);
     writer->shard_tokens = shard_tokens;
-    writer->width = vocab_size <= 65536 ? 2 : 4;
+    writer->width = shard_token_width(vocab_size);
     writer->vocab_size = vocab_size;
     writer->tokenizer_hash = tokenizer_hash;
     if (writer->folder == NULL || writer->prefix == NULL || writer->buffer == NULL) {
@@ -262,17 +262,25 @@ static int open_next(ShardWriter *writer, Error *error)
     return 0;
 }
 
-static int flush(ShardWriter *writer, Error *error)
+static int write_out(ShardWriter *writer, const unsigned char *bytes, size_t size, Error *error)
 {
-    if (file_write_all(writer->fd, writer->buffer, writer->buffered, writer->temporary_path, error) != 0) {
+    if (file_write_all(writer->fd, bytes, size, writer->temporary_path, error) != 0) {
         return -1;
     }
-    writer->unsent += writer->buffered;
-    writer->buffered = 0;
+    writer->unsent += size;
     if (writer->unsent >= WRITE_SOON_BYTES) {
         file_write_soon(writer->fd);
         writer->unsent = 0;
     }
+    return 0;
+}
+
+static int flush(ShardWriter *writer, Error *error)
+{
+    if (write_out(writer, writer->buffer, writer->buffered, error) != 0) {
+        return -1;
+    }
+    writer->buffered = 0;
     return 0;
 }
 
@@ -308,48 +316,48 @@ static int finish_shard(ShardWriter *writer, Error *error)
     return folder_sync(writer->folder, error);
 }
 
-// Puts ids as little-endian numbers of two or four bytes.
-static void put_ids(unsigned char *p, const int32_t *ids, size_t count, unsigned width)
-{
-    if (width == 2) {
-        for (size_t i = 0; i < count; i++) {
-            uint16_t id = (uint16_t)ids[i];
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-            id = (uint16_t)(id << 8 | id >> 8);
-#endif
-            memcpy(p + 2 * i, &id, sizeof id);
-        }
-    } else {
-        for (size_t i = 0; i < count; i++) {
-            store_u32(p + 4 * i, (uint32_t)ids[i]);
-        }
-    }
-}
+unsigned shard_token_width(size_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
-static int add_some(ShardWriter *writer, const int32_t *ids, size_t count, Error *error)
+int shard_put_tokens(unsigned char *out, const int32_t *ids, size_t count, size_t vocab_size, Error *error)
 {
     uint32_t greatest = 0;
     for (size_t i = 0; i < count; i++) {
         greatest = (uint32_t)ids[i] > greatest ? (uint32_t)ids[i] : greatest;
     }
-    if (greatest >= writer->vocab_size && count > 0) {
-        return error_set(error, "token %" PRId32 " is outside the vocabulary of %zu while writing %s", (int32_t)greatest, writer->vocab_size, writer->path);
+    if (greatest >= vocab_size && count > 0) {
+        return error_set(error, "token %" PRId32 " is outside the vocabulary of %zu", (int32_t)greatest, vocab_size);
     }
-    for (size_t done = 0; done < count;) {
-        size_t room = (BUFFER_BYTES - writer->buffered) / writer->width, now = count - done < room ? count - done : room;
-        put_ids(writer->buffer + writer->buffered, ids + done, now, writer->width);
-        writer->buffered += now * writer->width;
-        done += now;
-        if (done < count && flush(writer, error) != 0) {
-            return -1;
+    if (shard_token_width(vocab_size) == 4) {
+        for (size_t i = 0; i < count; i++) {
+            store_u32(out + 4 * i, (uint32_t)ids[i]);
         }
+        return 0;
     }
-    writer->shard_count += count;
-    writer->total += count;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t id = (uint16_t)ids[i];
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        id = (uint16_t)(id << 8 | id >> 8);
+#endif
+        memcpy(out + 2 * i, &id, sizeof id);
+    }
     return 0;
 }
 
-int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Error *error)
+// Appends to the open shard, which has room.
+static int append(ShardWriter *writer, const unsigned char *bytes, size_t size, Error *error)
+{
+    if (size > BUFFER_BYTES - writer->buffered && flush(writer, error) != 0) {
+        return -1;
+    }
+    if (size > BUFFER_BYTES) {
+        return write_out(writer, bytes, size, error);
+    }
+    memcpy(writer->buffer + writer->buffered, bytes, size);
+    writer->buffered += size;
+    return 0;
+}
+
+int shard_writer_add_bytes(ShardWriter *writer, const unsigned char *bytes, size_t count, Error *error)
 {
     while (count > 0) {
         if (writer->fd < 0 && open_next(writer, error) != 0) {
@@ -357,12 +365,30 @@ int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Erro
         }
         uint64_t room = writer->shard_tokens - writer->shard_count;
         size_t now = count < room ? count : (size_t)room;
-        if (add_some(writer, ids, now, error) != 0) {
+        if (append(writer, bytes, now * writer->width, error) != 0) {
             return -1;
         }
-        ids += now;
+        writer->shard_count += now;
+        writer->total += now;
+        bytes += now * writer->width;
         count -= now;
         if (writer->shard_count == writer->shard_tokens && finish_shard(writer, error) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Error *error)
+{
+    enum { SOME = 4096 };
+    unsigned char bytes[SOME * 4];
+    for (size_t done = 0; done < count; done += SOME) {
+        size_t now = count - done < SOME ? count - done : SOME;
+        if (shard_put_tokens(bytes, ids + done, now, writer->vocab_size, error) != 0) {
+            return error_prefix(error, "writing the shards %s of %s", writer->prefix, writer->folder);
+        }
+        if (shard_writer_add_bytes(writer, bytes, now, error) != 0) {
             return -1;
         }
     }

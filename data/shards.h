@@ -36,6 +36,11 @@ ShardWriter *shard_writer_create(const char *folder, const char *prefix, uint64_
                                  uint32_t tokenizer_hash, Error *error);
 // Returns 0, or -1 with `error` set (an id outside the vocabulary, a failed write): then only shard_writer_abort may follow.
 int shard_writer_add(ShardWriter *writer, const int32_t *ids, size_t count, Error *error);
+// The same in two steps, of which any thread may do the first for any number of tokens: a writer's vocabulary tells the bytes of a token in its
+// file, and shard_put_tokens sets `out` [count · width] to the tokens as they stand there; -1 with `error` set when an id is outside of it.
+unsigned shard_token_width(size_t vocab_size);
+int shard_put_tokens(unsigned char *out, const int32_t *ids, size_t count, size_t vocab_size, Error *error);
+int shard_writer_add_bytes(ShardWriter *writer, const unsigned char *bytes, size_t count, Error *error);
 size_t shard_writer_shards(const ShardWriter *writer);   // complete ones
 // Where a writer stands: complete shards, and tokens in the one that is unfinished.
 typedef struct ShardPosition {
