@@ -326,6 +326,8 @@ static int bench_memory(Bench *bench, Error *error)
 
 static int bench_tokenizer(Bench *bench, Error *error) { return bench_encode(&bench->report, bench->tokenizer, bench->text, (size_t)bench->runs, error); }
 
+static int bench_preparation(Bench *bench, Error *error) { return bench_prepare(&bench->report, bench->tokenizer, bench->text, (size_t)bench->runs, error); }
+
 static int bench_optimizers(Bench *bench, Error *error)
 {
     return bench_optimizer(&bench->report, &bench->ceilings, bench->kernels, &bench->config, (size_t)bench->runs, error);
@@ -347,6 +349,7 @@ static const struct Part {
     {"decode", bench_decode},
     {"long", bench_long},
     {"tokenizer", bench_tokenizer},
+    {"prepare", bench_preparation},
 };
 
 static void report_ceilings(Bench *bench)
@@ -366,14 +369,14 @@ int main(int argc, char **argv)
     int64_t threads = 0;
     Bench bench = {.preset = "110m", .runs = 5, .micro_batch = 2, .seq_len = 1024};
     ArgSpec specs[] = {
-        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, mixers, optimizer, prefill, decode, long or tokenizer"},
+        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, mixers, optimizer, prefill, decode, long, tokenizer or prepare"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
         {.name = "preset", .kind = ARG_STRING, .target = &bench.preset, .value = "NAME", .help = "shape of the model"},
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
         {.name = "seq-len", .kind = ARG_SIZE, .target = &bench.seq_len, .value = "N", .help = "tokens of a sequence", .min = 1, .max = 1 << 20, .binary = true},
         {.name = "runs", .kind = ARG_SIZE, .target = &bench.runs, .value = "N", .help = "repetitions; the table shows median, least and most", .min = 1, .max = 64},
-        {.name = "tokenizer", .kind = ARG_STRING, .target = &bench.tokenizer, .value = "FILE", .help = "--only tokenizer: this one; else one is trained on the text"},
-        {.name = "text", .kind = ARG_STRING, .target = &bench.text, .value = "FILE", .help = "--only tokenizer: the text to encode, instead of those it makes"},
+        {.name = "tokenizer", .kind = ARG_STRING, .target = &bench.tokenizer, .value = "FILE", .help = "--only tokenizer or prepare: this one; else one is trained on the text"},
+        {.name = "text", .kind = ARG_STRING, .target = &bench.text, .value = "FILE", .help = "--only tokenizer or prepare: the text to encode, instead of those they make"},
         {.name = "threads", .kind = ARG_SIZE, .target = &threads, .value = "N", .help = "0: one a core", .min = 0, .max = 1024},
     };
     ArgProgram program = {.name = "bench",
@@ -389,7 +392,7 @@ int main(int argc, char **argv)
         known = known || strcmp(only, parts[i].name) == 0;
     }
     if (!known) {
-        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, mixers, optimizer, prefill, decode, long and tokenizer", only);
+        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, mixers, optimizer, prefill, decode, long, tokenizer and prepare", only);
     }
 #ifdef _OPENMP
     if (threads > 0) {
@@ -402,7 +405,7 @@ int main(int argc, char **argv)
     }
     char text[96];
     fprintf(stderr, "%s; preset %s\n", kernels_describe(text, bench.kernels), bench.preset);
-    if (only == NULL || strcmp(only, "tokenizer") != 0) {   // the tokenizer's lines have ceilings of their own
+    if (only == NULL || (strcmp(only, "tokenizer") != 0 && strcmp(only, "prepare") != 0)) {   // whose lines have ceilings of their own
         measure_ceilings(&bench.ceilings, bench.kernels);
         report_ceilings(&bench);
     }

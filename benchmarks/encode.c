@@ -109,14 +109,28 @@ static int report_own(Report *report, EncodeContext *c, const char *stories, siz
     return 0;
 }
 
+char *bench_text(const char *path, size_t *length, Error *error)
+{
+    char *text = path != NULL ? file_read(path, MOST_TEXT, length, error) : make_stories(length);
+    if (text == NULL && path == NULL) {
+        error_set(error, "no memory for the texts that the tokenizer's benchmark reads");
+    }
+    return text;
+}
+
+Tokenizer *bench_text_tokenizer(const char *path, const char *text, size_t length, Error *error)
+{
+    return path != NULL ? tokenizer_load(path, error) : learn(text, length, error);
+}
+
 int bench_encode(Report *report, const char *tokenizer_path, const char *text_path, size_t runs, Error *error)
 {
     size_t length;
-    char *text = text_path != NULL ? file_read(text_path, MOST_TEXT, &length, error) : make_stories(&length);
+    char *text = bench_text(text_path, &length, error);
     if (text == NULL) {
-        return text_path != NULL ? -1 : error_set(error, "no memory for the texts that the tokenizer's benchmark reads");
+        return -1;
     }
-    Tokenizer *tokenizer = tokenizer_path != NULL ? tokenizer_load(tokenizer_path, error) : learn(text, length, error);
+    Tokenizer *tokenizer = bench_text_tokenizer(tokenizer_path, text, length, error);
     EncodeContext c = {.encoder = tokenizer != NULL ? encoder_create(tokenizer, error) : NULL};
     int failed = c.encoder == NULL ? -1 : 0;
     if (failed == 0 && text_path != NULL) {

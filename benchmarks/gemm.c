@@ -96,7 +96,7 @@ static void compare(Bench *bench, const char *type, const char *name, const char
 {
     Spread seconds[2];
     char label[64];
-    time_in_turns(seconds, (size_t)bench->runs, run_products, (void *const[]){ours, theirs});
+    time_in_turns(seconds, (size_t)bench->runs, (void (*const[])(void *)){run_products, run_products}, (void *const[]){ours, theirs});
     snprintf(label, sizeof label, "gemm %s %s over %s", type, name, other);
     report_line(&bench->report, label, rate_of(seconds[0], work), "GFLOP/s", rate_of(seconds[1], work).median, required);
 }

@@ -130,7 +130,7 @@ int bench_long(Bench *bench, Error *error)
     session_feed(d.session, d.tokens, EARLY);
     PlaceContext early = {&d, EARLY}, late = {&d, LATE};
     Spread spreads[2];
-    time_in_turns(spreads, (size_t)bench->runs, run_place, (void *const[2]){&early, &late});
+    time_in_turns(spreads, (size_t)bench->runs, (void (*const[])(void *)){run_place, run_place}, (void *const[]){&early, &late});
     report_line(&bench->report, "decoding f32 at position 100", rate_of(spreads[0], STEPS), "tokens/s", 0.0, 0.0);
     report_line(&bench->report, "decoding f32 at position 1,000,000", rate_of(spreads[1], STEPS), "tokens/s", STEPS / spreads[0].median, 0.98);
     decoder_close(&d);

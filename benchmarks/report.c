@@ -96,15 +96,15 @@ Spread time_runs(size_t runs, void (*function)(void *context), void *context)
     return spread_of(seconds, runs);
 }
 
-void time_in_turns(Spread spreads[2], size_t runs, void (*function)(void *context), void *const contexts[2])
+void time_in_turns(Spread spreads[2], size_t runs, void (*const functions[2])(void *context), void *const contexts[2])
 {
     double seconds[2][REPORT_MAX_RUNS];
     runs = runs > REPORT_MAX_RUNS ? REPORT_MAX_RUNS : runs;
     for (size_t i = 0; i < 2; i++) {
-        function(contexts[i]);
+        functions[i](contexts[i]);
     }
     for (size_t i = 0; i < 2 * runs; i++) {
-        seconds[i % 2][i / 2] = time_run(function, contexts[i % 2]);
+        seconds[i % 2][i / 2] = time_run(functions[i % 2], contexts[i % 2]);
     }
     for (size_t i = 0; i < 2; i++) {
         spreads[i] = spread_of(seconds[i], runs);

@@ -37,8 +37,8 @@ Spread spread_of(const double *values, size_t count);
 // Runs `function` once to warm up and `runs` times (at most REPORT_MAX_RUNS); seconds of each run.
 Spread time_runs(size_t runs, void (*function)(void *context), void *context);
 
-// The same for two contexts in turns, so that what the machine does meanwhile meets both.
-void time_in_turns(Spread spreads[2], size_t runs, void (*function)(void *context), void *const contexts[2]);
+// The same for two functions in turns, so that what the machine does meanwhile meets both.
+void time_in_turns(Spread spreads[2], size_t runs, void (*const functions[2])(void *context), void *const contexts[2]);
 
 // time_runs, each run behind a measurement of a ceiling that moves from second to second; *ceiling is their median.
 Spread time_beside(double *ceiling, double (*measure)(const Kernels *kernels), const Kernels *kernels, size_t runs, void (*function)(void *context), void *context);

@@ -51,6 +51,11 @@ for text in "one thread" "mixed scripts" "1 MB of one letter"; do
 done
 "$bench" --only tokenizer --runs 1 --json --text "$work/nothing" >"$work/out" 2>"$work/err" && fail "a missing text is no error"
 grep -q "^error: .*nothing" "$work/err" || fail "the missing text is not named: $(cat "$work/err")"
+mkdir "$work/temporary"
+TMPDIR=$work/temporary "$bench" --only prepare --runs 1 --json --text README.md >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+holds "$(field "prepare, all threads" value) > 0"
+holds "$(field "prepare, all threads" ceiling) > 0"
+[ -z "$(ls "$work/temporary")" ] || fail "the documents of ./bench --only prepare stay behind: $(ls "$work/temporary")"
 got=0
 "$bench" --only nothing >"$work/out" 2>"$work/err" || got=$?
 [ "$got" -eq 2 ] && grep -q "there are gemm, train, profile" "$work/err" || fail "an unknown part: exit code $got: $(cat "$work/err")"
