@@ -125,13 +125,14 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(REF_OBJ) $(LIB)
 # Tests with faults: the calls that tests/fault/fault.c stands in front of. Linkers without --wrap (Apple's) build a test that says so.
 FAULT_CALLS := malloc calloc realloc aligned_alloc strdup strndup open_memstream asprintf mmap open fopen read pread write fsync close rename renameat2 \
 	mkdir unlink ftruncate
+FAULT_TESTS := $(filter $(BUILD)/tests/test_faults%,$(TESTS))
 HAVE_WRAP   := $(shell printf 'int main(void){return 0;}' | $(CC) -Wl,--wrap=malloc -x c - -o /dev/null 2>/dev/null && echo 1)
 ifeq ($(HAVE_WRAP),1)
 FAULT_LIB   := $(BUILD)/tests/libfault.so
-$(BUILD)/tests/test_faults: $(BUILD)/tests/fault/fault.o
-$(BUILD)/tests/test_faults: LDFLAGS += $(FAULT_CALLS:%=-Wl,--wrap=%)
+$(FAULT_TESTS): $(BUILD)/tests/fault/fault.o
+$(FAULT_TESTS): LDFLAGS += $(FAULT_CALLS:%=-Wl,--wrap=%)
 else
-$(BUILD)/tests/test_faults.o: CFLAGS += -DWITHOUT_FAULTS
+$(FAULT_TESTS:%=%.o): CFLAGS += -DWITHOUT_FAULTS
 endif
 
 $(BUILD)/tests/libfault.so: tests/fault/fault.c tests/fault/fault.h
@@ -197,7 +198,7 @@ asan: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)-asan SANITIZE=address,undefined OPT=-O1 ISAS="$(ASAN_ISAS)" PROGRAM_DIR=$(BUILD)-asan/ run-tests
 
 # Tests of what works with threads: files read ahead, documents in batches, and OpenMP's.
-TSAN_TESTS := muon read_ahead corpus prepare bpe_train trainer model
+TSAN_TESTS := muon read_ahead corpus corpus_packed prepare prepare_folder bpe_train trainer snapshot model
 tsan:
 	@$(MAKE) --no-print-directory -j$(JOBS) CC=clang BUILD=$(BUILD)-tsan SANITIZE=thread OPENMP=1 OPT=-O1 ISAS=generic run-tsan
 

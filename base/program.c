@@ -39,8 +39,11 @@ void program_catch_stop(void (*handler)(int number), bool once)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    action.sa_flags = once ? 0 : SA_RESTART;
+    sigaction(SIGUSR1, &action, NULL);
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-        action.sa_flags = once ? 0 : SA_RESTART;
         sigaction(SIGHUP, &action, NULL);
     }
 }
+
+bool program_stops_at_once(int number) { return number == SIGINT || number == SIGTERM; }

@@ -11,8 +11,12 @@
 // /dev/null. args_parse calls it, so that every program has it; a program that opens files before that calls it first.
 void program_start(void);
 
-// Calls `handler` on SIGINT, SIGTERM and SIGHUP; the last not where it is ignored, as under nohup. With `once` a second SIGINT or SIGTERM
-// ends the program at once, and system calls that wait are interrupted. A second SIGHUP comes by itself when a terminal is closed.
+// Calls `handler` on SIGINT, SIGTERM, SIGUSR1 (which mpirun passes on, and schedulers send ahead of the end) and SIGHUP; the last not where it is
+// ignored, as under nohup. With `once` a second SIGINT or SIGTERM ends the program at once, and system calls that wait are interrupted.
 void program_catch_stop(void (*handler)(int number), bool once);
+
+// Whether this signal, after another that asked to stop, means: at once. SIGHUP comes twice by itself when a terminal is closed, and SIGUSR1 when both
+// a scheduler and mpirun send it.
+bool program_stops_at_once(int number);
 
 #endif

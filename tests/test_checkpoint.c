@@ -1,98 +1,10 @@
-// checkpoint/: save and load, every refusal, replacing, pruning, kills in the middle of a save, full disks.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+// checkpoint/: save and load, every refusal, replacing, pruning.
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/rng.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
-
-static char root[256];
-
-// A path below the tests' folder; the last few stay valid.
-static const char *at(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static const char *at(const char *format, ...)
-{
-    static char paths[8][512];
-    static size_t next;
-    char name[200], *path = paths[next++ % 8];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(name, sizeof name, format, args);
-    va_end(args);
-    snprintf(path, sizeof paths[0], "%s/%s", root, name);
-    return path;
-}
-
-static int make_root(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/lattice-checkpoint-XXXXXX", base != NULL ? base : "/tmp");
-    return mkdtemp(root) != NULL ? 0 : -1;
-}
-
-static int drop_root(void **state)
-{
-    (void)state;
-    Error error;
-    return folder_remove(root, &error);
-}
-
-static ModelConfig tiny_config(bool tied)
-{
-    ModelConfig config;
-    Error error;
-    assert_int_equal(config_preset(&config, "nano", &error), 0);
-    config.vocab_size = 50;
-    config.d_model = 12;
-    config.n_layer = 2;
-    config.n_head = 2;
-    config.d_head = 6;
-    config.n_slot = 5;
-    config.mlp_hidden = 16;
-    config.tie_embeddings = tied;
-    return config;
-}
-
-static void make_model(Model *model, const ModelConfig *config, uint64_t seed)
-{
-    Error error;
-    const Kernels *kernels = kernels_select(&error);
-    assert_non_null(kernels);
-    assert_int_equal(model_create(model, config, kernels, &error), 0);
-    Rng rng;
-    rng_seed(&rng, seed, 0);
-    for (size_t i = 0; i < model->table.total; i++) {
-        model->params[i] = (float)rng_normal(&rng);
-    }
-}
-
-static void save(const Model *model, const char *out, int64_t step)
-{
-    CheckpointSource source = {.model = model};
-    Error error = {""};
-    if (checkpoint_save(&source, out, step, &error)) {
-        fail_msg("%s", error.text);
-    }
-}
+#include "tests/checkpoint.h"
 
 static uint64_t model_hash(const Model *model)
 {
@@ -100,43 +12,6 @@ static uint64_t model_hash(const Model *model)
     Error error;
     assert_int_equal(checkpoint_model_hash(&hash, model, &error), 0);
     return hash;
-}
-
-static void assert_same_params(const Model *a, const Model *b)
-{
-    assert_int_equal(a->table.total, b->table.total);
-    assert_memory_equal(a->params, b->params, a->table.total * sizeof *a->params);
-}
-
-// Loads what a path resolves to and compares it with the model.
-static void assert_loads(const char *path, const Model *expected)
-{
-    Error error = {""}, note;
-    char *folder = checkpoint_resolve(path, &note, &error);
-    if (folder == NULL) {
-        fail_msg("%s", error.text);
-    }
-    Model loaded;
-    assert_int_equal(checkpoint_load_model(&loaded, expected->kernels, folder, &error), 0);
-    assert_same_params(expected, &loaded);
-    model_free(&loaded);
-    free(folder);
-}
-
-static void assert_resolves_to(const char *path, const char *name, const char *note_says)
-{
-    Error error = {""}, note;
-    char *folder = checkpoint_resolve(path, &note, &error);
-    if (folder == NULL) {
-        fail_msg("%s", error.text);
-    }
-    assert_string_equal(path_base(folder), name);
-    if (note_says == NULL) {
-        assert_string_equal(note.text, "");
-    } else {
-        assert_non_null(strstr(note.text, note_says));
-    }
-    free(folder);
 }
 
 static void assert_refused(const char *path, const char *says, const char *says_too)
@@ -521,154 +396,16 @@ static void test_prune(void **state)
     model_free(&model);
 }
 
-// ---- interruptions ----
-
-// No folder with a complete one's name may be broken, and one must be there.
-static void assert_store_whole(const char *out)
-{
-    Error error = {""}, note;
-    char *folder = checkpoint_resolve(out, &note, &error);
-    if (folder == NULL || note.text[0] != 0) {
-        fail_msg("%s%s", error.text, note.text);
-    }
-    free(folder);
-}
-
-static void test_kills(void **state)
-{
-    (void)state;
-    Model model;
-    ModelConfig config = tiny_config(true);
-    make_model(&model, &config, 8);
-    char out[512];
-    snprintf(out, sizeof out, "%s", at("killed"));
-    save(&model, out, 1);
-    Rng rng;
-    rng_seed(&rng, 11, 0);
-    CheckpointSource source = {.model = &model};
-    Error error;
-    int caught = 0;   // kills that left something unfinished
-    for (int round = 0; round < 40; round++) {
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            for (int64_t step = 1;; step = 1 + step % 3) {
-                if (checkpoint_save(&source, out, step, &error) || checkpoint_prune(out, 1 + (size_t)step % 2, &error)) {
-                    _exit(1);
-                }
-            }
-        }
-        usleep((useconds_t)rng_below(&rng, 40000));
-        kill(child, SIGKILL);
-        int status = 0;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status));
-        assert_store_whole(out);
-        for (int step = 1; step <= 3; step++) {
-            caught += file_exists(at("killed/step_%08d.tmp", step));
-        }
-    }
-    assert_true(caught > 0);
-    assert_loads(out, &model);
-    assert_int_equal(checkpoint_prune(out, 1, &error), 0);
-    PathList names = {0};
-    assert_int_equal(folder_list(&names, out, &error), 0);
-    assert_int_equal(names.count, 1);
-    path_list_free(&names);
-    model_free(&model);
-}
-
-// Every write fails at some byte: the save must fail, say so, clean up and leave the older checkpoint.
-static void test_write_limit(void **state)
-{
-    (void)state;
-    Model model;
-    ModelConfig config = tiny_config(true);
-    make_model(&model, &config, 9);
-    save(&model, at("limit"), 1);
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit old, limit;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    const rlim_t sizes[] = {0, 100, 1000, 10000};
-    for (size_t i = 0; i < 4; i++) {
-        limit = (struct rlimit){sizes[i], old.rlim_max};
-        CheckpointSource source = {.model = &model};
-        Error error = {""};
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-        int status = checkpoint_save(&source, at("limit"), i % 2 ? 1 : 2, &error);
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-        assert_int_equal(status, -1);
-        assert_non_null(strstr(error.text, "model.safetensors"));
-        assert_false(file_exists(at("limit/step_00000001.tmp")) || file_exists(at("limit/step_00000002.tmp")));
-        assert_resolves_to(at("limit"), "step_00000001", NULL);
-        assert_loads(at("limit"), &model);
-    }
-    signal(SIGXFSZ, SIG_DFL);
-    model_free(&model);
-}
-
-enum { NO_MOUNT = 99 };
-
-// Runs in a child with mounts of its own: a file system of 1 MB that holds one checkpoint, but not two.
-static int on_full_disk(const Model *model, const char *place)
-{
-    int flags = CLONE_NEWNS | (geteuid() != 0 ? CLONE_NEWUSER : 0);
-    if (unshare(flags) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("tmpfs", place, "tmpfs", 0, "size=1m") != 0) {
-        return NO_MOUNT;
-    }
-    CheckpointSource source = {.model = model};
-    Error error = {""}, note;
-    if (checkpoint_save(&source, place, 1, &error)) {
-        return 1;
-    }
-    for (int64_t step = 1; step <= 2; step++) {   // replacing, and beside it
-        if (checkpoint_save(&source, place, step, &error) == 0 || strstr(error.text, "the disk is full") == NULL) {
-            return 2;
-        }
-        char *folder = checkpoint_resolve(place, &note, &error);
-        if (folder == NULL || strcmp(path_base(folder), "step_00000001") != 0 || note.text[0] != 0) {
-            return 3;
-        }
-        free(folder);
-    }
-    PathList names = {0};
-    int status = folder_list(&names, place, &error) == 0 && names.count == 1 ? 0 : 4;
-    path_list_free(&names);
-    return status;
-}
-
-static void test_full_disk(void **state)
-{
-    (void)state;
-    Model model;
-    ModelConfig config = tiny_config(true);
-    config.vocab_size = 12000;   // 576 kB of weights
-    make_model(&model, &config, 10);
-    Error error;
-    assert_int_equal(folder_make(at("full"), &error), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        _exit(on_full_disk(&model, at("full")));
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    model_free(&model);
-    if (WEXITSTATUS(status) == NO_MOUNT) {
-        print_message("a file system of 1 MB cannot be mounted here (it needs root or user namespaces): the full disk is not tried\n");
-        return;
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_missing_tokenizer), cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_config_against_tensors), cmocka_unit_test(test_resolve), cmocka_unit_test(test_replace), cmocka_unit_test(test_prune),
-        cmocka_unit_test(test_kills), cmocka_unit_test(test_write_limit), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_missing_tokenizer),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_config_against_tensors),
+        cmocka_unit_test(test_resolve),
+        cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_prune),
     };
     return cmocka_run_group_tests(tests, make_root, drop_root);
 }

@@ -3,23 +3,12 @@
 #include "model/mixers/documents.h"
 #include "tests/documents.h"
 #include "tests/mixer.h"
+#include "tests/rivals.h"
 
 #define CANARY 12345.0f
 #define CANARIES 64
 
-static const ReferenceForm forms[] = {
-    {.mixer = "linear", .chunk = 1},
-    {.mixer = "mamba2", .chunk = 1},
-    {.mixer = "gla", .chunk = 1},
-    {.mixer = "delta", .chunk = 1},
-    {.mixer = "gated_delta", .chunk = 1},
-    {.mixer = "output_norm", .chunk = 1},
-    {.mixer = "ttt", .chunk = 1},
-    {.mixer = "ttt", .chunk = 5},
-    {.mixer = "ttt", .chunk = 50},
-    {.mixer = "attention", .chunk = 1},
-    {.mixer = "attention", .chunk = 1, .window = 1},
-    {.mixer = "attention", .chunk = 1, .window = 40},
+static const ReferenceForm lattice_forms[] = {
     {.mixer = "lattice", .objective = "decode", .chunk = 1, .chunk_form = "frozen", .chunk_norm = "token"},
     {.mixer = "lattice", .objective = "encode", .chunk = 1, .chunk_form = "frozen", .chunk_norm = "token"},
     {.mixer = "lattice", .objective = "similarity", .chunk = 1, .chunk_form = "gated", .chunk_norm = "token"},
@@ -34,7 +23,9 @@ static const ReferenceForm forms[] = {
     {.mixer = "lattice", .objective = "decode", .chunk = 1, .chunk_form = "frozen", .chunk_norm = "token", .no_normalisation = true},
     {.mixer = "lattice", .objective = "decode", .chunk = 40, .chunk_form = "gated", .chunk_norm = "token", .l1 = 0.01},
 };
-enum { N_FORMS = sizeof forms / sizeof forms[0] };
+enum { N_FORMS = N_RIVALS + sizeof lattice_forms / sizeof lattice_forms[0] };
+
+static const ReferenceForm *numbered_form(size_t i) { return i < N_RIVALS ? &rival_forms[i] : &lattice_forms[i - N_RIVALS]; }
 
 // Everything that one forward and backward of a batch sets; what is summed over documents last.
 typedef struct Rows {
@@ -209,10 +200,10 @@ static void test_documents(void **state)
         for (size_t i = 0; i < N_FORMS; i++) {
             bool best = kernels == kernels_available();
             if (best || i % 2 == 0) {
-                check_form(&forms[i], odd, *kernels, 2 * i);
+                check_form(numbered_form(i), odd, *kernels, 2 * i);
             }
             if (best || i % 2 == 1) {
-                check_form(&forms[i], full, *kernels, 2 * i + 1);
+                check_form(numbered_form(i), full, *kernels, 2 * i + 1);
             }
         }
     }

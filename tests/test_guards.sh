@@ -10,7 +10,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/test_guards_XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 shape="--d-model 16 --n-layer 1 --n-head 2 --mlp-hidden 24 --seq-len 32 --batch-tokens 128 --micro-batch 2 --threads 1"
 . "$(dirname "$0")/shell/checks.sh"
-change=$build/tests/test_trainer
+change=$build/tests/test_snapshot
 
 "$build/stories" --documents 120 --seed 3 --out "$work/stories.jsonl"
 "${programs}prepare" "$work/stories.jsonl" --out "$work/data" --vocab-size 300 --val-fraction 0.05 --threads 1 2>"$work/err"

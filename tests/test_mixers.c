@@ -1,23 +1,6 @@
 // The fast rivals of Lattice (mixers.md), of every instruction set: against the reference on odd shapes, in pieces, with several threads.
 #include "tests/mixer.h"
-
-// Every mixer in every form that its file has.
-static const ReferenceForm forms[] = {
-    {.mixer = "linear", .chunk = 1},
-    {.mixer = "mamba2", .chunk = 1},
-    {.mixer = "gla", .chunk = 1},
-    {.mixer = "delta", .chunk = 1},
-    {.mixer = "gated_delta", .chunk = 1},
-    {.mixer = "output_norm", .chunk = 1},
-    {.mixer = "ttt", .chunk = 1},
-    {.mixer = "ttt", .chunk = 5},
-    {.mixer = "ttt", .chunk = 32},
-    {.mixer = "ttt", .chunk = 50},
-    {.mixer = "attention", .chunk = 1, .window = 1},
-    {.mixer = "attention", .chunk = 1, .window = 40},
-    {.mixer = "attention", .chunk = 1, .window = 2000},
-};
-enum { N_FORMS = sizeof forms / sizeof forms[0] };
+#include "tests/rivals.h"
 
 // B, H, T, m, d; where m = d is needed, m is taken for both.
 static MixerCase new_case(const ReferenceForm *form, const size_t size[5])
@@ -30,10 +13,10 @@ static void test_needs(void **state)
 {
     (void)state;
     for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        for (size_t i = 0; i < N_FORMS; i++) {
-            const Mixer *mixer = mixer_find((*kernels)->mixers, forms[i].mixer);
+        for (size_t i = 0; i < N_CARRIED_RIVALS; i++) {
+            const Mixer *mixer = mixer_find((*kernels)->mixers, rival_forms[i].mixer);
             assert_non_null(mixer);
-            ReferenceNeeds expected = reference_needs(&forms[i]);
+            ReferenceNeeds expected = reference_needs(&rival_forms[i]);
             MixerNeeds needs = mixer->needs;
             assert_int_equal(needs.gate, expected.gate);
             assert_int_equal(needs.forget, expected.forget && !expected.no_forget);
@@ -52,13 +35,13 @@ static void test_reference_shapes(void **state)
     static const size_t shapes[][5] = {   // B, H, T, m, d
         {1, 1, 1, 16, 16}, {2, 3, 63, 17, 33}, {3, 1, 63, 48, 5}, {1, 1, 1000, 16, 64}, {1, 1, 96, 64, 64}, {1, 1, 100, 192, 64}, {1, 2, 100, 64, 192}, {1, 3, 33, 16, 20},
     };
-    for (size_t i = 0; i < N_FORMS * (sizeof shapes / sizeof shapes[0]); i++) {
-        const ReferenceForm *form = &forms[i % N_FORMS];
+    for (size_t i = 0; i < N_CARRIED_RIVALS * (sizeof shapes / sizeof shapes[0]); i++) {
+        const ReferenceForm *form = &rival_forms[i % N_CARRIED_RIVALS];
         for (int forget_gate = 0; forget_gate < (reference_needs(form).forget && reference_needs(form).no_forget ? 2 : 1); forget_gate++) {
             Pool pool = {0};
             Rng rng;
             rng_seed(&rng, i, (uint64_t)forget_gate);
-            MixerCase c = new_case(form, shapes[i / N_FORMS]);
+            MixerCase c = new_case(form, shapes[i / N_CARRIED_RIVALS]);
             mixer_case_fill(&c, &pool, &rng, forget_gate == 1, i % 2 == 0 ? -3.0 : 0.0, 1.0);
             check_threads(1 + (int)(i % 3));
             check_against_reference(&c, "with dstates");
@@ -75,11 +58,11 @@ static void test_cuts(void **state)
 {
     (void)state;
     static const size_t shapes[][5] = {{1, 2, 100, 16, 24}, {3, 1, 67, 5, 33}, {2, 1, 40, 64, 64}, {1, 1, 300, 1, 8}};
-    for (size_t i = 0; i < 4 * N_FORMS; i++) {
+    for (size_t i = 0; i < 4 * N_CARRIED_RIVALS; i++) {
         Pool pool = {0};
         Rng rng;
         rng_seed(&rng, 11, i);
-        MixerCase c = new_case(&forms[i % N_FORMS], shapes[i / N_FORMS]);
+        MixerCase c = new_case(&rival_forms[i % N_CARRIED_RIVALS], shapes[i / N_CARRIED_RIVALS]);
         mixer_case_fill(&c, &pool, &rng, i % 2 == 1, -1.0, 2.0);
         for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
             check_threads(1 + (int)(i % 2));
@@ -93,11 +76,11 @@ static void test_threads(void **state)
 {
     (void)state;
     static const size_t shape[5] = {3, 3, 130, 16, 40};
-    for (size_t i = 0; i < N_FORMS; i++) {
+    for (size_t i = 0; i < N_CARRIED_RIVALS; i++) {
         Pool pool = {0};
         Rng rng;
         rng_seed(&rng, 13, i);
-        MixerCase c = new_case(&forms[i], shape);
+        MixerCase c = new_case(&rival_forms[i], shape);
         mixer_case_fill(&c, &pool, &rng, true, -1.0, 1.0);
         check_same_for_threads(&c);
         pool_free(&pool);
@@ -110,11 +93,11 @@ static void test_nan(void **state)
     (void)state;
     enum { HEADS = 2, LENGTH = 50, D = 20, BAD = 37 };
     static const size_t shape[5] = {1, HEADS, LENGTH, D, D};
-    for (size_t form = 0; form < N_FORMS; form++) {
+    for (size_t form = 0; form < N_CARRIED_RIVALS; form++) {
         Pool pool = {0};
         Rng rng;
         rng_seed(&rng, 17, form);
-        MixerCase c = new_case(&forms[form], shape);
+        MixerCase c = new_case(&rival_forms[form], shape);
         mixer_case_fill(&c, &pool, &rng, false, -1.0, 1.0);
         for (size_t j = 0; j < D; j++) {
             c.v[(1 * LENGTH + BAD) * D + j] = NAN;

@@ -88,6 +88,16 @@ else
     kill -TERM "$running"
     wait "$running" || :
 fi
+# What schedulers send some time before the end, perhaps more than once.
+"$train" "$work/data" $shape --steps 1m --out "$work/scheduled" >"$work/out" 2>"$work/err" &
+running=$!
+until [ -s "$work/scheduled/log.jsonl" ]; do sleep 0.02; done
+kill -USR1 "$running"
+kill -USR1 "$running" 2>/dev/null || :
+got=0
+wait "$running" || got=$?
+[ "$got" -eq 138 ] || fail "exit code $got after SIGUSR1: $(cat "$work/err")"
+says err "stopped and saved"
 sh -c 'trap "" HUP; exec "$@"' sh "$train" "$work/data" $shape --steps 100 --out "$work/nohup" >"$work/out" 2>"$work/err" &
 running=$!
 until [ -s "$work/nohup/log.jsonl" ]; do sleep 0.02; done

@@ -5,7 +5,7 @@ set -eu
 train=${1:-${PROGRAM_DIR:-./}train}
 prepare=${2:-${PROGRAM_DIR:-./}prepare}
 stories=${3:-${BUILD:-build}/stories}
-poison=${BUILD:-build}/tests/test_trainer
+poison=${BUILD:-build}/tests/test_snapshot
 work=$(mktemp -d "${TMPDIR:-/tmp}/test_train_XXXXXX")
 mounted=
 trap '[ -z "$mounted" ] || umount "$work/small"; rm -rf "$work"' EXIT INT TERM

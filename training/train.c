@@ -52,8 +52,7 @@ typedef struct Job {
 
 static void on_signal(int number)
 {
-    // A terminal that is closed may send SIGHUP twice; the others twice mean: at once.
-    if (stop_signal != 0 && number != SIGHUP) {
+    if (stop_signal != 0 && program_stops_at_once(number)) {
         _exit(128 + number);
     }
     stop_signal = number;

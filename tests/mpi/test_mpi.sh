@@ -76,16 +76,16 @@ expect 2 "unknown flag" $mpirun -n 2 $go --out "$work/x" --frobnicate
 $mpirun -n 2 "$train" --help >"$work/out" 2>"$work/err" || fail "--help"
 
 # ---- ranks that die, stops ----
-# Rank 1 is started by a shell that tells its process.
+# What $work/pids runs tells its process in $work/pid.
 steps=900
 go="$train $work/data $shape --steps $steps --save-every 20"
 two() {
     folder=$1
     shift
-    echo "$mpirun -n 1 $go --out $work/$folder $* : -n 1 $work/rank1 $go --out $work/$folder $*"
+    echo "$mpirun -n 1 $go --out $work/$folder $* : -n 1 $work/pids $go --out $work/$folder $*"
 }
-printf '#!/bin/sh\necho $$ >"%s/pid"\nexec "$@"\n' "$work" >"$work/rank1"
-chmod +x "$work/rank1"
+printf '#!/bin/sh\necho $$ >"%s/pid"\nexec "$@"\n' "$work" >"$work/pids"
+chmod +x "$work/pids"
 expect 0 "" $go --out "$work/unbroken"
 
 start "$work/killed/step_00000020" $(two killed)
@@ -119,6 +119,16 @@ says "stopped and saved"
 [ ! -e "$work/stopped/step_00000$steps" ] || fail "the run was over before it could be stopped"
 expect 0 "" $mpirun -n 2 $go --out "$work/stopped" --resume
 same unbroken stopped 00000$steps
+
+# A signal to mpirun, which passes it on to all.
+start "$work/passed/step_00000020" timeout --foreground 300 "$work/pids" mpirun --oversubscribe -n 2 $go --out "$work/passed"
+kill -USR1 "$(cat "$work/pid")"
+finish
+[ "$got" -eq 138 ] || fail "exit code $got after SIGUSR1 to mpirun: $(cat "$work/err")"
+says "stopped and saved"
+[ ! -e "$work/passed/step_00000$steps" ] || fail "the run was over before it could be stopped"
+expect 0 "" "$train" --resume --out "$work/passed" --threads 1
+same unbroken passed 00000$steps
 
 # ---- documents ----
 expect 0 "" $mpirun -n 2 "$train" "$work/docs" $shape --steps 2 --vocab-size 300 --out "$work/documents"
