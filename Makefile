@@ -195,7 +195,7 @@ quickstart: setup
 # The sources of the sets are one: the portable and the widest show what there is to show, in half the time.
 ASAN_ISAS := $(filter generic avx512,$(ISAS))
 asan: setup
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)-asan SANITIZE=address,undefined OPT=-O1 ISAS="$(ASAN_ISAS)" PROGRAM_DIR=$(BUILD)-asan/ run-tests
+	@TEST_SHORT=1 $(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)-asan SANITIZE=address,undefined OPT=-O1 ISAS="$(ASAN_ISAS)" PROGRAM_DIR=$(BUILD)-asan/ run-tests
 
 # Tests of what works with threads: files read ahead, documents in batches, and OpenMP's.
 TSAN_TESTS := muon read_ahead corpus corpus_packed prepare prepare_folder bpe_train trainer snapshot model

@@ -20,23 +20,24 @@ mkdir "$work/docs"
 [ -e "$work/data/train_000001.bin" ] || fail "the data has one shard only"
 
 # ---- the same bits ----
-steps=300
-go="$train $work/data $shape --steps $steps --save-every 20 --eval-every 50 --sample-every 100"
+steps=$([ -n "${TEST_SHORT:-}" ] && echo 150 || echo 300)
+end=step_00000$steps
+go="$train $work/data $shape --steps $steps --save-every 20 --eval-every 50 --sample-every 75"
 expect 0 "" $go --out "$work/unbroken"
 [ "$(wc -l <"$work/unbroken/log.jsonl")" -eq $steps ] || fail "the log does not have $steps lines"
 [ "$(ls -d "$work"/unbroken/step_* | wc -l)" -eq 3 ] || fail "not the newest three checkpoints are kept"
-[ "$(grep -c val_loss "$work/unbroken/log.jsonl")" -eq 6 ] || fail "not six validations"
-says "sample at step 300"
+[ "$(grep -c val_loss "$work/unbroken/log.jsonl")" -eq $((steps / 50)) ] || fail "not every 50 steps a validation"
+says "sample at step $steps"
 first=$(sed -n '1s/.*"loss":\([0-9.]*\).*/\1/p' "$work/unbroken/log.jsonl")
 last=$(sed -n '$s/.*"loss":\([0-9.]*\).*/\1/p' "$work/unbroken/log.jsonl")
 awk "BEGIN { exit !($first > 5.8 && $first < 6.2 && $last < $first - 1.5) }" || fail "loss goes from $first to $last"
 
 start "$work/killed/step_00000020" $go --out "$work/killed"
 stop_with KILL
-[ ! -e "$work/killed/step_00000300" ] || fail "the run was over before it could be killed"
+[ ! -e "$work/killed/$end" ] || fail "the run was over before it could be killed"
 expect 0 "" "$train" --resume --out "$work/killed" --threads 1
 says "resume: from"
-same unbroken killed 00000300
+same unbroken killed 00000$steps
 
 start "$work/stopped/step_00000040" $go --out "$work/stopped"
 stop_with TERM
@@ -47,7 +48,7 @@ expect 1 "another process trains into" $go --out "$work/stopped" --resume
 stop_with INT
 [ "$got" -eq 130 ] || fail "exit code $got after SIGINT"
 expect 0 "" $go --out "$work/stopped" --resume
-same unbroken stopped 00000300
+same unbroken stopped 00000$steps
 
 # Killed again and again while it saves at every step.
 for delay in 0.05 0.13 0.21 0.34; do
@@ -55,9 +56,9 @@ for delay in 0.05 0.13 0.21 0.34; do
     sleep $delay
     stop_with KILL
 done
-[ ! -e "$work/rounds/step_00000300" ] || fail "the run was over before it could be killed"
+[ ! -e "$work/rounds/$end" ] || fail "the run was over before it could be killed"
 expect 0 "" $go --out "$work/rounds" --resume
-same unbroken rounds 00000300
+same unbroken rounds 00000$steps
 [ "$(ls -d "$work"/rounds/*.tmp 2>/dev/null | wc -l)" -eq 0 ] || fail "half a checkpoint stays"
 
 expect 0 "" "$train" "$work/data" $shape --threads 2 --steps 12 --out "$work/two"
@@ -161,17 +162,35 @@ expect 1 "reset-at-document goes by" "$train" "$work/alone.bin" $tiny --vocab-si
 expect 0 "" "$train" "$work/alone.bin" $tiny --vocab-size 400 --out "$work/alone"
 
 # ---- a stop while documents are prepared ----
-"$stories" --documents 12000 --seed 5 --out "$work/many.jsonl"
-"$prepare" "$work/many.jsonl" --out "$work/many" --tokenizer "$work/data/tokenizer.json" --threads 1 2>"$work/err"
-# SIGHUP has the same handler (tests/test_programs.sh), and cannot be tried everywhere.
-for signal in "INT 130" "TERM 143"; do
+# more_documents: twice as many as before, and what they give when nobody stops it.
+documents=6000
+more_documents() {
+    documents=$((documents * 2))
+    rm -rf "$work/many"
+    "$stories" --documents $documents --seed 5 --out "$work/many.jsonl"
+    "$prepare" "$work/many.jsonl" --out "$work/many" --tokenizer "$work/data/tokenizer.json" --threads 1 2>"$work/err"
+}
+
+# stop_preparing SIGNAL: whether it came before all was prepared.
+stop_preparing() {
+    shard=$work/prepares/data/train_000000.bin
     rm -rf "$work/prepares"
-    start "$work/prepares/data/train_000000.bin.tmp" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
-    stop_with "${signal% *}"
+    start "$work/prepares/data/.lock" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
+    until [ -e "$shard.tmp" ] || [ -e "$shard" ] || grep -q "^error" "$work/err"; do sleep 0.01; done
+    stop_with "$1"
+    [ ! -e "$work/prepares/data/prepare.json" ]
+}
+
+# SIGHUP has the same handler (tests/test_programs.sh), and cannot be tried everywhere.
+more_documents
+for signal in "INT 130" "TERM 143"; do
+    until stop_preparing "${signal% *}"; do
+        [ $documents -lt 100000 ] || fail "SIG${signal% *} came too late"
+        more_documents
+    done
     [ "$got" -eq "${signal#* }" ] || fail "exit code $got after SIG${signal% *} while preparing"
     says "^stopped while preparing $work/prepares/data"
     ! grep -q "^error" "$work/err" || fail "a stop is told as an error"
-    [ ! -e "$work/prepares/data/prepare.json" ] || fail "SIG${signal% *} came too late"
 done
 expect 0 "" "$train" "$work/many.jsonl" $tiny --tokenizer "$work/data/tokenizer.json" --out "$work/prepares"
 for file in train_000000.bin val_000000.bin tokenizer.json; do

@@ -16,17 +16,32 @@ memcheck() {
 
 "${BUILD:-build}/stories" --documents 30 --seed 3 --out "$work/stories.jsonl"
 memcheck "${programs}prepare" "$work/stories.jsonl" --out "$work/data" --vocab-size 300 --val-fraction 0.1 --threads 2
-for isa in ${MEMCHECK_ISAS:-generic avx2}; do
-    export LATTICE_ISA=$isa
-    run="$work/$isa"
+# with_set ISA: all of it with these kernels.
+with_set() {
+    export LATTICE_ISA=$1
+    all=$work
+    work=$work/$1
+    mkdir "$work"
+    run="$work/run"
     for mixers in lattice,attention gated_delta; do
         rm -rf "$run"
-        memcheck "${programs}train" "$work/data" --out "$run" --d-model 32 --n-layer 2 --n-head 2 --d-head 16 --n-slot 16 --mlp-hidden 48 --seq-len 17 \
+        memcheck "${programs}train" "$all/data" --out "$run" --d-model 32 --n-layer 2 --n-head 2 --d-head 16 --n-slot 16 --mlp-hidden 48 --seq-len 17 \
             --micro-batch 2 --batch-tokens 68 --shares 2 --steps 2 --eval-every 1 --eval-tokens 70 --save-every 1 --keep 1 --mixer $mixers
     done
     memcheck "${programs}train" --resume --out "$run" --steps 3 --recompute
     memcheck "${programs}generate" "$run" -p "It was" -n 4 --save-state "$work/state"
     memcheck "${programs}generate" "$run" -p "It was" -n 3 --num-samples 2 --dtype int8
-    memcheck "${programs}eval_ppl" "$run" "$work/stories.jsonl" --contexts 16,32 --max-tokens 200
+    memcheck "${programs}eval_ppl" "$run" "$all/stories.jsonl" --contexts 16,32 --max-tokens 200
+    echo "$1: $checks checks"
+}
+
+pids=
+for isa in ${MEMCHECK_ISAS:-generic avx2}; do
+    (with_set "$isa") &
+    pids="$pids $!"
 done
-echo "$checks checks"
+failed=0
+for pid in $pids; do
+    wait "$pid" || failed=1
+done
+exit $failed
