@@ -124,7 +124,7 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(REF_OBJ) $(LIB)
 
 # Tests with faults: the calls that tests/fault/fault.c stands in front of. Linkers without --wrap (Apple's) build a test that says so.
 FAULT_CALLS := malloc calloc realloc aligned_alloc strdup strndup open_memstream asprintf mmap open fopen read pread write fsync close rename renameat2 \
-	mkdir unlink ftruncate
+	mkdir unlink ftruncate flock
 FAULT_TESTS := $(filter $(BUILD)/tests/test_faults%,$(TESTS))
 HAVE_WRAP   := $(shell printf 'int main(void){return 0;}' | $(CC) -Wl,--wrap=malloc -x c - -o /dev/null 2>/dev/null && echo 1)
 ifeq ($(HAVE_WRAP),1)

@@ -57,6 +57,8 @@ static const Fault faults[] = {
     {"close fails", FAULT_CLOSE, EIO, 1, false},
     {"a name cannot be changed", FAULT_NAMES, EIO, 1, false},
     {"no name can be changed", FAULT_NAMES, ENOSPC, LONG_MAX, false},
+    {"another has the lock", FAULT_LOCKS, EWOULDBLOCK, 1, false},
+    {"there are no locks", FAULT_LOCKS, ENOLCK, LONG_MAX, true},
 };
 
 // What is done under faults. `before` makes the state anew, `run` is the code in question, `after` holds the state against what is allowed;

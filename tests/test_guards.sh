@@ -99,6 +99,11 @@ for what in write:ENOSPC:90:10 write:EIO:30:2 write:short:1:1000000 write:EINTR:
         cmp "$work/unbroken/step_00000040/$file" "$work/run/step_00000040/$file" || fail "$what: other weights"
     done
 done
+# A file system without locks: said once, and the run goes on.
+rm -rf "$work/run"
+expect 0 "" under locks:ENOLCK:1:1000000 $go --out "$work/run"
+[ "$(grep -c "^warning: $work/run cannot be locked (No locks available): take care that no other process trains into it$" "$work/err")" -eq 1 ] ||
+    fail "a folder without a lock: $(cat "$work/err")"
 # All saves fail from some moment on: the last one is an error that names the checkpoint there is, and that one is good.
 rm -rf "$work/run"
 expect 1 "the disk is full .*the last good checkpoint is $work/run/step_0000" under write:ENOSPC:90:1000000 $go --out "$work/run"

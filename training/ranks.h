@@ -26,7 +26,7 @@ typedef struct Ranks {
 } Ranks;
 
 // In a process that was started as another rank than the first: its messages are lost from here on, so that each is written once. What
-// went wrong in it, ranks_agree tells.
+// went wrong in it, ranks_agree tells; what ends it at once, as a sanitizer does, is still seen where the C library is glibc.
 void ranks_hush(void);
 
 // Joins the other ranks. Returns 0, or -1 with `error` set: out of memory. ranks_finish follows in any case.

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -195,6 +196,10 @@ int HOOK(unlink)(const char *path) { return fails(FAULT_NAMES) ? -1 : REAL(unlin
 
 int HOOK(ftruncate)(int fd, off_t size) { return fails(FAULT_NAMES) ? -1 : REAL(ftruncate)(fd, size); }
 
+REAL_CALL(int, flock, (int fd, int operation));
+
+int HOOK(flock)(int fd, int operation) { return fails(FAULT_LOCKS) ? -1 : REAL(flock)(fd, operation); }
+
 // ---- a whole program ----
 
 #ifdef FAULT_PRELOAD
@@ -212,9 +217,9 @@ static int number_of(const char *name, const char *const *names, size_t count)
 static void arm_from_environment(void) __attribute__((constructor));
 static void arm_from_environment(void)
 {
-    static const char *const kinds[] = {"none", "memory", "open", "read", "write", "sync", "close", "names"};
-    static const char *const effects[] = {"short", "ENOSPC", "EIO", "EINTR", "EMFILE", "ENOMEM", "EINVAL"};
-    static const int numbers[] = {FAULT_SHORT, ENOSPC, EIO, EINTR, EMFILE, ENOMEM, EINVAL};
+    static const char *const kinds[] = {"none", "memory", "open", "read", "write", "sync", "close", "names", "locks"};
+    static const char *const effects[] = {"short", "ENOSPC", "EIO", "EINTR", "EMFILE", "ENOMEM", "EINVAL", "ENOLCK"};
+    static const int numbers[] = {FAULT_SHORT, ENOSPC, EIO, EINTR, EMFILE, ENOMEM, EINVAL, ENOLCK};
     const char *text = getenv("FAULT");
     char kind[16], effect[16];
     long first, count;

@@ -21,6 +21,7 @@ typedef enum FaultKind {
     FAULT_SYNC,     // fsync
     FAULT_CLOSE,    // close: the descriptor is closed all the same
     FAULT_NAMES,    // rename, renameat2, mkdir, unlink, ftruncate
+    FAULT_LOCKS,    // flock
 } FaultKind;
 
 enum { FAULT_SHORT = -1 };   // an effect: half of the bytes are read or written; every other effect is an errno

@@ -107,6 +107,7 @@ same unbroken killed 00000$steps
 
 # Signals to one rank, which the other does not see.
 start "$work/stopped/step_00000020" $(two stopped)
+[ "$(readlink "/proc/$(cat "$work/pid")/fd/2" 2>/dev/null)" != /dev/null ] || fail "what ends a rank above the first would not be seen"
 kill -INT "$(cat "$work/pid")"
 finish
 [ "$got" -eq 130 ] || fail "exit code $got after SIGINT: $(cat "$work/err")"
