@@ -104,11 +104,11 @@ static inline bool try_one(const Case *c, const Fault *fault, long n)
 static inline void sweep(const Case *c, long least)
 {
     bool all = getenv("FAULT_ALL") != NULL;
-    long dense = (long)rounds(DENSE, 60);
+    long dense = (long)rounds(DENSE, 60), stride = (long)rounds(STRIDE, 29);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         long n = 1;
         while (try_one(c, &faults[i], n)) {
-            n += n < dense || all ? 1 : STRIDE;
+            n += n < dense || all ? 1 : stride;
         }
         if (faults[i].kind == FAULT_MEMORY && n <= least) {
             fail_msg("%s: only %ld allocations were met", c->name, n);

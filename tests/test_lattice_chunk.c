@@ -34,6 +34,9 @@ static void test_reference(void **state)
     for (size_t i = 0, n = 0; i < FORM_COUNT; i++) {
         for (size_t chunk = 0; chunk < 5; chunk++) {
             for (size_t length = chunk % 2; length < 4; length += 2, n++) {
+                if (n % rounds(1, 2) != 0) {
+                    continue;
+                }
                 Pool pool = {0};
                 Rng rng;
                 rng_seed(&rng, 41, n);
