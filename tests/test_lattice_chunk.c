@@ -34,7 +34,7 @@ static void test_reference(void **state)
     for (size_t i = 0, n = 0; i < FORM_COUNT; i++) {
         for (size_t chunk = 0; chunk < 5; chunk++) {
             for (size_t length = chunk % 2; length < 4; length += 2, n++) {
-                if (n % rounds(1, 2) != 0) {
+                if (n % rounds(1, 3) != 0) {
                     continue;
                 }
                 Pool pool = {0};
