@@ -200,7 +200,7 @@ asan: setup
 # Tests of what works with threads: files read ahead, documents in batches, and OpenMP's.
 TSAN_TESTS := muon read_ahead corpus corpus_packed prepare prepare_folder bpe_train trainer snapshot model
 tsan:
-	@$(MAKE) --no-print-directory -j$(JOBS) CC=clang BUILD=$(BUILD)-tsan SANITIZE=thread OPENMP=1 OPT=-O1 ISAS=generic run-tsan
+	@TEST_SHORT=1 $(MAKE) --no-print-directory -j$(JOBS) CC=clang BUILD=$(BUILD)-tsan SANITIZE=thread OPENMP=1 OPT=-O1 ISAS=generic run-tsan
 
 .PHONY: run-tsan
 run-tsan: $(TSAN_TESTS:%=$(BUILD)/tests/test_%)

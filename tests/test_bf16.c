@@ -196,7 +196,7 @@ static void test_training_tracks(void **state)
 #endif
     print_message("loss at the end: f32 %.4f, bf16 %.4f\n", exact, bf16);
     assert_true(exact < 2.0);   // it learned something
-    assert_true(fabs(bf16 / exact - 1.0) < 0.01);
+    assert_true(fabs(bf16 / exact - 1.0) < (rounds(1000, 300) == 1000 ? 0.01 : 0.02));   // a short run ends more by chance
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 
 #include "training/optimizer.h"
 
+#include "tests/short.h"
 #include "tests/trainer.h"
 
 static void optimized_trainer(Trainer *trainer, const Fixture *fixture, OptimizerKind optimizer, size_t micro_batch, size_t n_micro)
@@ -184,16 +185,17 @@ static void test_gates_at_their_ends(void **state)
 {
     Trainer trainer;
     Fixture *fixture = *state;
+    int count = (int)rounds(500, 150);
     int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
     Error error;
     tiny_trainer(&trainer, fixture, 2, 1);
-    trainer.schedule = (Schedule){.kind = SCHEDULE_CONSTANT, .lr = 1e-2, .steps = 500};
+    trainer.schedule = (Schedule){.kind = SCHEDULE_CONSTANT, .lr = 1e-2, .steps = count};
     const Tensor *gates[] = {tensor_find(&trainer.model.table, "layers.0.mixer.g.bias"), tensor_find(&trainer.model.table, "layers.1.mixer.g.bias")};
     for (size_t i = 0; i < 2; i++) {
         trainer.model.params[gates[i]->offset] = 30.0f;
         trainer.model.params[gates[i]->offset + 1] = -30.0f;
     }
-    StepResult last = steps(&trainer, 500);
+    StepResult last = steps(&trainer, count);
     assert_true(isfinite(last.loss) && last.loss < log(VOCAB) - 0.3);
     float *floats = malloc(trainer.model.state.total * sizeof *floats);
     Workspace *workspace = workspace_create(&trainer.model, 1, SEQ_LEN, WORKSPACE_INFERENCE, &error);
@@ -229,7 +231,7 @@ static void check_threads(const Fixture *fixture, OptimizerKind optimizer)
     for (int i = 0; i < RUNS; i++) {
         omp_set_num_threads(counts[i]);
         optimized_trainer(&trainer[i], fixture, optimizer, 3, 2);
-        steps(&trainer[i], optimizer == OPTIMIZER_ADAMW ? 50 : 5);
+        steps(&trainer[i], optimizer == OPTIMIZER_ADAMW ? (int)rounds(50, 10) : 5);
     }
     omp_set_num_threads(before);
     size_t bytes = trainer[0].model.table.total * sizeof(float);
