@@ -17,14 +17,12 @@
 static void hush(void)
 {
 #ifdef __GLIBC__
-    FILE *nowhere = fopen("/dev/null", "w");
-    if (nowhere != NULL) {
-        stderr = nowhere;
-    }
+    stderr = fopen("/dev/null", "w");
+    bool failed = stderr == NULL;
 #else
-    FILE *nowhere = freopen("/dev/null", "w", stderr);
+    bool failed = freopen("/dev/null", "w", stderr) == NULL;
 #endif
-    if (nowhere == NULL) {
+    if (failed) {
         exit(1);   // nothing may be said
     }
 }
