@@ -7,17 +7,11 @@ INLINE float write(float *h, const float *p, const ScanToken *token, size_t d)
     return token->g;
 }
 
-INLINE void write_backward(float *dp, ScanGradients *grad, const float *dh, float dc, const float *p, const ScanToken *token, size_t d)
-{
-    (void)grad, (void)dc, (void)p, (void)token;
-    scale_to(dp, dh, -1.0f, d);
-}
-
 static const ScanRule rule = {
     .decay = SCAN_KEEP,
+    .products = true,
     .reads = true,
     .write = write,
-    .write_backward = write_backward,
 };
 
 SCAN_MIXER(delta, rule, .gate = true)

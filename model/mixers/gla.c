@@ -3,6 +3,7 @@
 
 static const ScanRule rule = {
     .decay = SCAN_SLOTS,
+    .products = true,
 };
 
 SCAN_MIXER(gla, rule, .slot_decay = true)

@@ -16,16 +16,6 @@
 // Chunks between two kept states, at most: of two tokens.
 #define GROUP_MOST 16
 
-static size_t padded(size_t n) { return (n + VECTOR_FLOATS - 1) / VECTOR_FLOATS * VECTOR_FLOATS; }
-
-// The next n floats of a block of memory, on a whole cache line where the block began on one. base NULL only counts.
-static float *take(float *base, size_t *used, size_t n)
-{
-    float *at = base == NULL ? NULL : base + *used;
-    *used += (n + 15) / 16 * 16;
-    return at;
-}
-
 // Lays out a chunk of up to `count` tokens. With start NULL it gets memory of its own.
 static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, size_t m, size_t d, size_t count, bool all)
 {
@@ -89,27 +79,7 @@ size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward)
         }
         most = used > most ? used : most;
     }
-    return most + 16;   // 16: to begin on a whole cache line
-}
-
-static float *aligned(float *p) { return (float *)(((uintptr_t)p + 63) / 64 * 64); }
-
-// to [count, row] = rows [count, n] of another stride, zeros behind n.
-static void copy_rows(float *to, size_t row, const float *from, size_t from_row, size_t n, size_t count)
-{
-    for (size_t t = 0; t < count; t++) {
-        for (size_t i = 0; i < row; i += VECTOR_FLOATS) {
-            v_store_n(to + t * row + i, v_load_n(from + t * from_row + i, rest_of(n, i)), row - i);
-        }
-    }
-}
-
-// to [count, to_row] = sign rows [count, n]
-static void put_rows(float *to, size_t to_row, float sign, const float *from, size_t row, size_t n, size_t count)
-{
-    for (size_t t = 0; t < count; t++) {
-        scale_to(to + t * to_row, from + t * row, sign, n);
-    }
+    return most + LINE_FLOATS;
 }
 
 size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d) { return d + padded(m); }

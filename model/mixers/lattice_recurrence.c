@@ -42,18 +42,6 @@ static void mend_norms(float *n, const vint lost[TOGETHER], const Chunk *k, size
 
 INLINE void put_sum(const Chunk *k, size_t t, size_t j, vfloat sum) { v_store(k->sums + (t * (t + 1) / 2 + j) * VECTOR_FLOATS, sum); }
 
-// to_i = the sum over all elements of vector i of `sums` (n vectors, in room for whole groups of VECTOR_FLOATS), in whole vectors; to may be sums.
-INLINE void sum_vectors(float *to, const float *sums, size_t n)
-{
-    for (size_t i = 0; i < n; i += VECTOR_FLOATS) {
-        vfloat v[VECTOR_FLOATS];
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            v[l] = v_load(sums + (i + l) * VECTOR_FLOATS);
-        }
-        v_store(to + i, sum_each(v));
-    }
-}
-
 // rows [C, cp], element (t, j) += the sum of all elements of what put_sum put there.
 static void add_sums(float *rows, const Chunk *k)
 {

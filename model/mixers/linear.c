@@ -3,6 +3,7 @@
 
 static const ScanRule rule = {
     .decay = SCAN_KEEP,
+    .products = true,
 };
 
 SCAN_MIXER(linear, rule, .gate = false)

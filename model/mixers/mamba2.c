@@ -3,6 +3,7 @@
 
 static const ScanRule rule = {
     .decay = SCAN_HEAD,
+    .products = true,
 };
 
 SCAN_MIXER(mamba2, rule, .gate = true, .forget = true, .shared_gate = true)

@@ -1,4 +1,5 @@
-// Small matrix products inside one head: a few dozen rows, sums in registers, no packing and no threads. Any sizes work; whole vectors are fast.
+// Small matrix products inside one head, and the memory for them: a few dozen rows, sums in registers, no packing and no threads. Any sizes work; whole
+// vectors are fast.
 #ifndef MODEL_MIXERS_PRODUCTS_H
 #define MODEL_MIXERS_PRODUCTS_H
 
@@ -11,7 +12,7 @@
 #define TILE_COLUMNS 2
 #endif
 #define TILE_ROWS 4
-#define NARROW_ROWS 8   // of tiles one vector wide
+#define NARROW_ROWS 8   // of tiles one or two vectors wide
 
 #if VECTOR_FLOATS == 16
 #define LOWS 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -23,6 +24,35 @@
 #define LOWS 0, 4, 1, 5
 #define HIGHS 2, 6, 3, 7
 #endif
+
+// Memory that is laid out begins on a whole cache line: for LINE_FLOATS more, from aligned(memory) on.
+INLINE float *aligned(float *memory) { return (float *)(((uintptr_t)memory + 63) / 64 * 64); }
+
+// The next n floats of a block of memory, on a whole cache line where the block began on one. base NULL only counts.
+INLINE float *take(float *base, size_t *used, size_t n)
+{
+    float *at = base == NULL ? NULL : base + *used;
+    *used += (n + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
+    return at;
+}
+
+// to [count, row] = rows [count, n] of another stride, zeros behind n.
+INLINE void copy_rows(float *to, size_t row, const float *from, size_t from_row, size_t n, size_t count)
+{
+    for (size_t t = 0; t < count; t++) {
+        for (size_t i = 0; i < row; i += VECTOR_FLOATS) {
+            v_store_n(to + t * row + i, v_load_n(from + t * from_row + i, rest_of(n, i)), row - i);
+        }
+    }
+}
+
+// to [count, to_row] = sign rows [count, n]
+INLINE void put_rows(float *to, size_t to_row, float sign, const float *from, size_t row, size_t n, size_t count)
+{
+    for (size_t t = 0; t < count; t++) {
+        scale_to(to + t * to_row, from + t * row, sign, n);
+    }
+}
 
 // Which part of a square X is not zero; the rest of it is not read, but inside a tile, where it must hold zeros.
 typedef enum Part {
@@ -72,7 +102,8 @@ INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, s
         size_t k = term->part == PART_UPPER ? r0 : 0, end = term->part == PART_LOWER && r0 + height < term->inner ? r0 + height : term->inner;
         size_t x_row = term->x_row, x_col = term->x_col, z_row = term->z_row;
         const float *x = term->x + r0 * x_row + k * x_col, *z = term->z + k * z_row + j0;
-        for (; k < end; k++, x += x_col, z += z_row) {
+        const float *lower = height > TILE_ROWS ? x + TILE_ROWS * x_row : x;   // two pointers: eight offsets would not all have a register
+        for (; k < end; k++, x += x_col, lower += x_col, z += z_row) {
             vfloat row[TILE_COLUMNS];
 #pragma GCC unroll 4
             for (size_t c = 0; c < width; c++) {
@@ -80,7 +111,7 @@ INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, s
             }
 #pragma GCC unroll 8
             for (size_t r = 0; r < height; r++) {
-                vfloat factor = v_set(x[r * x_row]);
+                vfloat factor = v_set(r < TILE_ROWS ? x[r * x_row] : lower[(r - TILE_ROWS) * x_row]);
 #pragma GCC unroll 4
                 for (size_t c = 0; c < width; c++) {
                     sum[r][c] = v_fma(factor, row[c], sum[r][c]);
@@ -95,27 +126,30 @@ INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, s
     }
 }
 
+// All rows of `width` vectors of columns from j on. height and width are constants.
+INLINE void multiply_columns(const Result *to, const Term *terms, size_t n_terms, size_t rows, size_t j, size_t n, size_t height, size_t width)
+{
+    size_t r = 0;
+    for (; r + height <= rows; r += height) {
+        multiply_tile(to, terms, n_terms, r, j, n, height, width);
+    }
+    for (; r < rows; r++) {
+        multiply_tile(to, terms, n_terms, r, j, n, 1, width);
+    }
+}
+
 // One function for every product: its loops are long enough that constant sizes would not make them faster.
 static void multiply(const Result *to, const Term *terms, size_t n_terms, size_t rows, size_t columns)
 {
     size_t j = 0;
     for (; j + TILE_COLUMNS * VECTOR_FLOATS <= columns; j += TILE_COLUMNS * VECTOR_FLOATS) {
-        size_t r = 0;
-        for (; r + TILE_ROWS <= rows; r += TILE_ROWS) {
-            multiply_tile(to, terms, n_terms, r, j, columns - j, TILE_ROWS, TILE_COLUMNS);
-        }
-        for (; r < rows; r++) {
-            multiply_tile(to, terms, n_terms, r, j, columns - j, 1, TILE_COLUMNS);
-        }
+        multiply_columns(to, terms, n_terms, rows, j, columns - j, TILE_ROWS, TILE_COLUMNS);
+    }
+    for (; TILE_COLUMNS > 2 && j + 2 * VECTOR_FLOATS <= columns; j += 2 * VECTOR_FLOATS) {
+        multiply_columns(to, terms, n_terms, rows, j, columns - j, NARROW_ROWS, 2);
     }
     for (; j < columns; j += VECTOR_FLOATS) {
-        size_t r = 0;
-        for (; r + NARROW_ROWS <= rows; r += NARROW_ROWS) {
-            multiply_tile(to, terms, n_terms, r, j, columns - j, NARROW_ROWS, 1);
-        }
-        for (; r < rows; r++) {
-            multiply_tile(to, terms, n_terms, r, j, columns - j, 1, 1);
-        }
+        multiply_columns(to, terms, n_terms, rows, j, columns - j, NARROW_ROWS, 1);
     }
 }
 

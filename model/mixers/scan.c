@@ -6,9 +6,14 @@ static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shap
 // Memories of a head that go from token to token: the state, and the chunk's start where the rule reads that.
 static size_t memories(const ScanRule *rule) { return rule->chunked ? 2 : 1; }
 
-static size_t backward_head_floats(const MixerShape *shape)
+// Of one head: the memories, or in the backward the sums that task_of names, and what the way through the tokens needs.
+static size_t scratch_head_floats(const MixerShape *shape, bool backward, const ScanRule *rule)
 {
-    return (SCAN_GROUP + 3) * head_floats(shape) + SCAN_GROUP * (2 * shape->d_head + 1) + 2 * shape->d_head;
+    size_t sums = backward ? 3 * head_floats(shape) + 2 * shape->d_head : memories(rule) * head_floats(shape);
+    if (rule->products) {
+        return sums + ISA_NAME(scan_chunk_floats)(shape->n_slot, shape->d_head, backward, rule);
+    }
+    return sums + (backward ? SCAN_GROUP * (head_floats(shape) + 2 * shape->d_head + 1) : 0);
 }
 
 size_t ISA_NAME(scan_saved_floats)(const MixerShape *shape, const ScanRule *rule)
@@ -18,7 +23,7 @@ size_t ISA_NAME(scan_saved_floats)(const MixerShape *shape, const ScanRule *rule
 
 size_t ISA_NAME(scan_scratch_floats)(const MixerShape *shape, bool backward, const ScanRule *rule)
 {
-    return shape->batch * shape->n_head * (backward ? backward_head_floats(shape) : memories(rule) * head_floats(shape));
+    return shape->batch * shape->n_head * scratch_head_floats(shape, backward, rule);
 }
 
 size_t ISA_NAME(scan_state_floats)(const ModelConfig *config, const ScanRule *rule)
@@ -83,23 +88,24 @@ void ISA_NAME(scan_forward)(float *o, float *saved, float *scratch, float *state
                             const ScanRule *rule, ScanForwardHead forward_head)
 {
     size_t width = shape->n_head * shape->d_head, size = head_floats(shape), length = shape->length, kept = memories(rule) * size;
+    size_t own_floats = scratch_head_floats(shape, false, rule);
     MixerShape one = {.n_head = 1, .n_slot = shape->n_slot, .d_head = shape->d_head};
 #pragma omp parallel for schedule(dynamic) if (shape->batch * shape->length * shape->n_head * size > 65536)
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {
         size_t b = index / shape->n_head, h = index % shape->n_head;
         ScanHead head = head_of(in, shape, b, h);
-        float *out = o + b * length * width + h * shape->d_head;
+        float *out = o + b * length * width + h * shape->d_head, *s = scratch + index * own_floats, *rest = s + kept;
         if (states != NULL) {
-            float *s = states + b * state_stride + h * size;
-            forward_head(&(ScanTask){.o = out, .o_row = width, .s = s, .base = rule->chunked ? s + shape->n_head * size : NULL}, &head);
+            s = states + b * state_stride + h * size;
+            forward_head(&(ScanTask){.o = out, .o_row = width, .s = s, .base = rule->chunked ? s + shape->n_head * size : NULL, .scratch = rest}, &head);
             continue;
         }
         const uint8_t *starts = sequence_starts(shape->starts, b, length);
-        float *own = saved == NULL ? NULL : saved + index * kept_states(length) * kept, *s = scratch + index * memories(rule) * size;
+        float *own = saved == NULL ? NULL : saved + index * kept_states(length) * kept;
         for (size_t first = 0, end; first < length; first = end) {
             end = document_end(starts, first, length);
             ScanHead document = head_document(&head, first, end - first);
-            ScanTask task = {.o = out + first * width, .o_row = width, .s = s, .base = rule->chunked ? s + size : NULL};
+            ScanTask task = {.o = out + first * width, .o_row = width, .s = s, .base = rule->chunked ? s + size : NULL, .scratch = rest};
             task.kept = own == NULL ? NULL : own + kept_before(first) * kept;
             ISA_NAME(scan_state_init)(s, at(in->state0, h * size), &one, rule);
             forward_head(&task, &document);
@@ -114,7 +120,7 @@ static ScanBackwardTask task_of(float *own, const MixerShape *shape)
     ScanBackwardTask task = {.ln_weight = own + size, .ln_bias = own + size + d};
     task.ds = task.ln_bias + d;
     task.dbase = task.ds + size;
-    task.states = task.dbase + size;
+    task.scratch = task.states = task.dbase + size;
     task.hs = task.states + SCAN_GROUP * size;
     task.ps = task.hs + SCAN_GROUP * d;
     task.cs = task.ps + SCAN_GROUP * d;
@@ -147,7 +153,7 @@ static ScanBackwardTask task_document(const ScanBackwardTask *whole, const ScanH
 void ISA_NAME(scan_backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                              const MixerTensors *in, const MixerShape *shape, const ScanRule *rule, ScanBackwardHead backward_head)
 {
-    size_t m = shape->n_slot, d = shape->d_head, width = shape->n_head * d, size = head_floats(shape), memory = backward_head_floats(shape);
+    size_t m = shape->n_slot, d = shape->d_head, width = shape->n_head * d, size = head_floats(shape), memory = scratch_head_floats(shape, true, rule);
     size_t length = shape->length, kept = memories(rule) * size;
 #pragma omp parallel for schedule(dynamic)
     for (size_t index = 0; index < shape->batch * shape->n_head; index++) {

@@ -4,7 +4,8 @@
 //
 // for every slot i, with decay 1, mu or alpha_i. A rule says what h [d] and c are; they may read p = Σ k_i s_i of the memory before the token, or of the
 // memory at the start of the token's chunk. The forward keeps the memory every SCAN_GROUP tokens (but the start); the backward recomputes a group's from it
-// and walks back.
+// and walks back. Rules of a certain kind go by matrix products as well (scan_chunk.h): the backward, and the forward of more tokens than one unless heads
+// are 64 × 64.
 //
 // A mixer's file states its rule and ends with SCAN_MIXER, which instantiates the passes below for it (so that the rule is constant in them) and makes the
 // mixer's row; scan.c shares sequences and heads out to threads.
@@ -16,6 +17,7 @@
 #include "model/mixers/slots.h"
 
 #define SCAN_GROUP KEPT_TOKENS
+#define SCAN_AHEAD 16   // tokens from what is prefetched to what is read, one token after another
 
 typedef enum ScanDecay {
     SCAN_KEEP,    // 1
@@ -42,6 +44,7 @@ typedef struct ScanRule {
     ScanDecay decay;
     bool reads;      // h or c depends on p
     bool chunked;    // with chunks above 1, p is read from the memory at the chunk's start
+    bool products;   // more tokens than one go by chunks of matrix products (scan_chunk.h): a rule that writes as is said there, not chunked, with no output
     // h [d]; returns c. NULL: h = v, c = g.
     float (*write)(float *h, const float *p, const ScanToken *token, size_t d);
     // From dh [d] and dc: dp [d] is set; adds to v's row (set to dh before) and what else the rule reads. NULL as write.
@@ -66,6 +69,7 @@ typedef struct ScanTask {
     size_t o_row;
     float *kept;          // [groups − 1][1 or 2][m, d] memory (and chunk's start) before each group but the first, or NULL
     float *s, *base;      // [m, d] memory, and the chunk's start where the rule is chunked
+    float *scratch;       // scan_chunk_floats, where the rule has products
 } ScanTask;
 
 typedef struct ScanBackwardTask {
@@ -73,6 +77,7 @@ typedef struct ScanBackwardTask {
     const float *start;   // [m, d] memory before the first token; NULL: zeros
     size_t do_row;
     float *ds, *dbase;    // [m, d] gradients into the memory after the token at hand (at the end given), and into the chunk's start (zero at the end)
+    float *scratch;       // scan_chunk_floats, where the rule has products; else:
     float *states;        // [SCAN_GROUP][m, d] before each token of the group
     float *hs, *ps;       // [SCAN_GROUP][d]
     float *cs;            // [SCAN_GROUP]
@@ -95,6 +100,11 @@ void ISA_NAME(scan_forward)(float *o, float *saved, float *scratch, float *state
 void ISA_NAME(scan_backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
                              const MixerTensors *in, const MixerShape *shape, const ScanRule *rule, ScanBackwardHead backward_head);
 
+// By chunks of matrix products (scan_chunk.h), and the scratch that either needs for a head: where the rule has products.
+size_t ISA_NAME(scan_chunk_floats)(size_t m, size_t d, bool backward, const ScanRule *rule);
+void ISA_NAME(scan_chunk_forward)(const ScanTask *task, const ScanHead *head, const ScanRule *rule);
+void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule);
+
 INLINE ScanToken scan_token(const ScanHead *head, size_t t)
 {
     return (ScanToken){
@@ -107,6 +117,18 @@ INLINE ScanToken scan_token(const ScanHead *head, size_t t)
         .ln_weight = head->ln_weight,
         .ln_bias = head->ln_bias,
     };
+}
+
+// What tokens [first, first + count) of the head read, as far as there are any.
+INLINE void scan_prefetch(const ScanHead *head, size_t first, size_t count)
+{
+    size_t rest = rest_of(head->length, first), n = rest < count ? rest : count;
+    prefetch_rows(head->q + first * head->row, head->row, head->m, n);
+    prefetch_rows(head->k + first * head->row, head->row, head->m, n);
+    prefetch_rows(head->v + first * head->row, head->row, head->d, n);
+    if (head->alpha != NULL) {
+        prefetch_rows(head->alpha + first * head->alpha_row, head->alpha_row, head->m, n);
+    }
 }
 
 INLINE vfloat scan_decayed(vfloat s, const ScanToken *token, size_t i, ScanDecay decay)
@@ -173,6 +195,7 @@ INLINE void scan_forward_sized(const ScanTask *task, const ScanHead *head, const
     bool lags = scan_lags(head, rule), have_product = false;
     for (size_t t = 0; t < head->length; t++) {
         ScanToken token = scan_token(head, t);
+        scan_prefetch(head, t + SCAN_AHEAD, 1);
         if (lags && (head->position + t) % head->chunk == 0) {
             memcpy(task->base, s, m * d * sizeof(float));
         }
@@ -388,11 +411,14 @@ INLINE void scan_backward_sized(const ScanBackwardTask *task, const ScanHead *he
     }
 }
 
-// Heads of 64 × 64 have a copy of their own: everything unrolled, no borders.
+// Heads of 64 × 64 have a copy of their own: everything unrolled, no borders. It is faster than a forward by products, which do the same number of
+// multiplications and those inside the chunk; a backward by products is always the faster one, as it need not keep a memory for each token.
 INLINE void scan_forward_any(const ScanTask *task, const ScanHead *head, const ScanRule *rule)
 {
     if (head->m == 64 && head->d == 64) {
         scan_forward_sized(task, head, rule, 64, 64);
+    } else if (rule->products && head->length > 1) {
+        ISA_NAME(scan_chunk_forward)(task, head, rule);
     } else {
         scan_forward_sized(task, head, rule, head->m, head->d);
     }
@@ -400,7 +426,9 @@ INLINE void scan_forward_any(const ScanTask *task, const ScanHead *head, const S
 
 INLINE void scan_backward_any(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule)
 {
-    if (head->m == 64 && head->d == 64) {
+    if (rule->products) {
+        ISA_NAME(scan_chunk_backward)(task, head, rule);
+    } else if (head->m == 64 && head->d == 64) {
         scan_backward_sized(task, head, rule, 64, 64);
     } else {
         scan_backward_sized(task, head, rule, head->m, head->d);

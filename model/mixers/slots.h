@@ -74,7 +74,34 @@ INLINE vfloat sum_each(const vfloat v[VECTOR_FLOATS])
     return sum_quads(sums);
 }
 
+// The same of n vectors that stand in `sums` (with room for whole blocks), in whole vectors; to may be sums.
+INLINE void sum_vectors(float *to, const float *sums, size_t n)
+{
+    for (size_t i = 0; i < n; i += VECTOR_FLOATS) {
+        vfloat v[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            v[l] = v_load(sums + (i + l) * VECTOR_FLOATS);
+        }
+        v_store(to + i, sum_each(v));
+    }
+}
+
+// n rounded up to whole vectors.
+INLINE size_t padded(size_t n) { return (n + VECTOR_FLOATS - 1) / VECTOR_FLOATS * VECTOR_FLOATS; }
+
 INLINE size_t rest_of(size_t n, size_t begin) { return n > begin ? n - begin : 0; }
+
+#define LINE_FLOATS 16   // of a cache line
+
+// Rows [count, n] that are needed soon, on their way into the second cache: a head's rows lie apart, which processors do not foresee.
+INLINE void prefetch_rows(const float *rows, size_t row, size_t n, size_t count)
+{
+    for (size_t t = 0; t < count; t++) {
+        for (size_t i = 0; i < n; i += LINE_FLOATS) {
+            __builtin_prefetch(rows + t * row + i, 0, 2);
+        }
+    }
+}
 
 // Σ x y over n numbers.
 INLINE float dot(const float *x, const float *y, size_t n)
