@@ -145,6 +145,7 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, fl
     Chunk k;
     size_t used = 0;
     lay_out_chunk(&k, aligned(scratch), &used, s, head->m, head->d, head->chunk, false);
+    prefetch_head(head, first + count, head->chunk);
     run_chunk(&k, head, first, count, NULL, inputs == NULL ? k.inputs : inputs + first * ISA_NAME(chunk_input_floats)(k.m, k.d));
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
     multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
@@ -219,6 +220,19 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
     }
 }
 
+// What the backward reads of the group of chunks before the one that begins with chunk `begin`, but the contiguous inputs.
+static void prefetch_group(const Head *head, const float *kept, const float *do_, size_t do_row, size_t begin, size_t group)
+{
+    if (begin > 0) {
+        size_t first = (begin - group) * head->chunk, count = group * head->chunk, size = head->m * head->d;
+        prefetch_head(head, first, count);
+        prefetch_rows(do_ + first * do_row, do_row, head->d, count);
+        if (begin > group) {
+            prefetch_rows(kept + (begin / group - 2) * size, size, size, 1);
+        }
+    }
+}
+
 void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const float *inputs, const float *state0,
                               const Head *head, const float *do_, size_t do_row)
 {
@@ -236,6 +250,7 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
         if (begin == 0) {
             slots_normalise(chunks[0].start, head->m, head->d);
         }
+        prefetch_group(head, kept, do_, do_row, begin, group);
         for (size_t i = begin; i < last; i++) {
             size_t first = i * head->chunk, rest = head->length - first;
             Chunk *k = &chunks[i - begin];

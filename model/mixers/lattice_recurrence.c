@@ -30,12 +30,13 @@ static float norm_of_vector(const Chunk *k, size_t t, size_t i)
     return (float)__builtin_sqrt(square);
 }
 
-// Replaces n of every lost slot of `width` vectors from slot i0 on.
-static void mend_norms(float *n, const vint lost[TOGETHER], const Chunk *k, size_t t, size_t i0, size_t width)
+// Replaces 1 / n of every lost slot of `width` vectors from slot i0 on. 0: nothing left of the slot and nothing written, it is zeros from here on.
+static void mend_norms(float *inverse, const vint lost[TOGETHER], const Chunk *k, size_t t, size_t i0, size_t width)
 {
     for (size_t l = 0; l < width * VECTOR_FLOATS; l++) {
-        if (lost[l / VECTOR_FLOATS][l % VECTOR_FLOATS] && i0 + l < k->m) {
-            n[l] = norm_of_vector(k, t, i0 + l);
+        if (lost[l / VECTOR_FLOATS][l % VECTOR_FLOATS]) {
+            float n = i0 + l < k->m ? norm_of_vector(k, t, i0 + l) : 0.0f;
+            inverse[l] = n == 0.0f ? 0.0f : 1.0f / n;
         }
     }
 }
@@ -61,14 +62,14 @@ typedef struct Slots {
     vfloat rho, p, q;
 } Slots;
 
-// n before the division, of a slot whose y is known. *y becomes y − u z in the frozen form. lost: where the formula loses digits.
+// 1 / n of a slot whose y is known. *y becomes y − u z in the frozen form. lost: where the formula loses digits.
 INLINE vfloat plan_norm(vint *lost, vfloat *y, const Slots *s, vfloat keep, vfloat a, vfloat u, vfloat square, bool gated)
 {
     vfloat a2 = a * a, keep2 = keep * keep * s->length, zero = {0};
     *y = gated ? *y : *y - u * s->z;
     vfloat n2 = keep2 + v_set(2.0f) * a * keep * *y + a2 * (gated ? square : v_max(square - u * u, zero));
     *lost = (n2 < v_set(CANCELLED) * a2 * square) | (s->growth * keep2 > v_set(STRETCHED) * n2) | (n2 < v_set(1e-30f));
-    return v_sqrt(n2);
+    return v_inverse_sqrt(n2);
 }
 
 // P and W of the token before t, and the part of y of token t that P brings, in one pass.
@@ -110,7 +111,7 @@ INLINE void run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
         s[w].z = s[w].length = v_load(k.squares + i0 + w * VECTOR_FLOATS);
     }
     for (size_t t = 0; t <= k.count; t++) {
-        vfloat y[TOGETHER], keep[TOGETHER], a[TOGETHER], u[TOGETHER], n[TOGETHER];
+        vfloat y[TOGETHER], keep[TOGETHER], a[TOGETHER], u[TOGETHER], inverse[TOGETHER];
         vint lost[TOGETHER], any = {0};
         for (size_t w = 0; w < width; w++) {
             y[w] = zero;
@@ -128,34 +129,33 @@ INLINE void run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
             keep[w] = gated ? v_set(k.mu[t]) - a[w] * u[w] : v_set(k.mu[t]);
             if (normalise) {
                 y[w] = v_fma(s[w].own, u[w], y[w]);
-                n[w] = plan_norm(&lost[w], &y[w], &s[w], keep[w], a[w], u[w], v_set(k.gram[t * k.cp + t]), gated);
+                inverse[w] = plan_norm(&lost[w], &y[w], &s[w], keep[w], a[w], u[w], v_set(k.gram[t * k.cp + t]), gated);
                 any |= lost[w];
             }
         }
         if (normalise && v_any(any)) {
-            float norms[TOGETHER * VECTOR_FLOATS];
-            memcpy(norms, n, width * sizeof *n);
-            mend_norms(norms, lost, shared, t, i0, width);
-            memcpy(n, norms, width * sizeof *n);
+            float mended[TOGETHER * VECTOR_FLOATS];
+            memcpy(mended, inverse, width * sizeof *inverse);
+            mend_norms(mended, lost, shared, t, i0, width);
+            memcpy(inverse, mended, width * sizeof *inverse);
         }
         for (size_t w = 0; w < width; w++) {
             size_t at = t * k.mp + i0 + w * VECTOR_FLOATS;
-            // Nothing left of the slot and nothing written: zeros from here on.
-            vfloat inverse = normalise ? v_select(n[w] == zero, zero, one / n[w]) : one, pull = gated ? zero : -a[w] * u[w] * inverse;
-            s[w].rho = keep[w] * inverse;
-            s[w].p = a[w] * inverse;
+            vfloat scale = normalise ? inverse[w] : one, pull = gated ? zero : -a[w] * u[w] * scale;
+            s[w].rho = keep[w] * scale;
+            s[w].p = a[w] * scale;
             s[w].q = v_load(k.q + at);
             if (k.all) {
                 v_store(k.rho + at, s[w].rho);
                 v_store(k.p + at, s[w].p);
-                v_store(k.inverse + at, inverse);
+                v_store(k.inverse + at, scale);
                 v_store(k.y + at, y[w]);
                 v_store(k.z + at, s[w].z);
             }
             s[w].z = v_fma(s[w].rho, s[w].z, v_fma(s[w].p, u[w], pull * v_load(k.squares + i0 + w * VECTOR_FLOATS)));
             s[w].own = v_fma(s[w].rho, s[w].own, pull);
             if (normalise) {
-                s[w].length = v_select(n[w] == zero, zero, one);
+                s[w].length = v_select(scale == zero, zero, one);
                 s[w].growth = v_select(lost[w], one, v_max(one, s[w].growth * s[w].rho * s[w].rho));
             }
             v_store(k.own + at, s[w].own);

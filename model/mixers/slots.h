@@ -30,6 +30,17 @@ INLINE vfloat v_fma(vfloat a, vfloat b, vfloat c)
 #endif
 }
 
+// 1 / sqrt(x) of numbers above 0, to about two units of the last place.
+INLINE vfloat v_inverse_sqrt(vfloat x)
+{
+#if VECTOR_FLOATS == 16
+    vfloat y = _mm512_rsqrt14_ps(x);   // 14 bits, doubled by one step of Newton's method: several times as fast as the root and the division
+    return v_fma(v_set(0.5f) * y, v_set(1.0f) - x * y * y, y);
+#else
+    return v_set(1.0f) / v_sqrt(x);
+#endif
+}
+
 // Sums of the elements of rows, a block of VECTOR_FLOATS rows at a time, as a tree: sum_quad takes four rows, sum_quads what it left of all quads;
 // element i of the result belongs to row i. Written in the shuffles that stay within 128 bits, then in those of whole 128 bits: both are cheap.
 #define QUADS (VECTOR_FLOATS / 4)
