@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/rng.h"
 #include "benchmarks/bench.h"
 #include "model/mixers/mixer.h"
@@ -23,67 +24,80 @@ static void run_mixer(void *context)
     c->mixer->backward(&c->grad, c->o, NULL, 0, c->saved, c->scratch, &c->in, &c->shape);
 }
 
-// n numbers N(0, scale²) + mean
-static float *make_normals(size_t n, uint64_t stream, double mean, double scale)
+// The memory of one layer, cut out of one piece at cache lines, as a model's is: elsewhere half the loads would touch two lines, and the exact form, which
+// has the most, would seem slow.
+typedef struct Arena {
+    float *memory;   // NULL: only counts
+    size_t used;
+} Arena;
+
+static float *take(Arena *arena, size_t n)
 {
-    float *x = malloc(n * sizeof *x);
+    float *at = arena->memory == NULL ? NULL : arena->memory + arena->used;
+    arena->used += (n + 15) / 16 * 16;
+    return at;
+}
+
+// Where the mixer reads it: n numbers N(0, scale²) + mean in *in, and room for as many gradients in *grad.
+static void add_input(Arena *arena, const float **in, float **grad, bool reads, size_t n, double mean, double scale)
+{
+    float *x = take(arena, reads ? n : 0), *dx = take(arena, reads ? n : 0);
     Rng rng;
-    rng_seed(&rng, 1, stream);
-    for (size_t i = 0; x != NULL && i < n; i++) {
+    rng_seed(&rng, 1, n);
+    for (size_t i = 0; x != NULL && reads && i < n; i++) {
         x[i] = (float)(mean + scale * rng_normal(&rng));
     }
-    return x;
+    *in = reads ? x : NULL;
+    *grad = reads ? dx : NULL;
 }
 
-// Where the mixer reads it: n numbers N(0, scale²) + mean in *in, and room for as many gradients in *grad, which go to `arrays` to be freed. Returns whether
-// there was memory.
-static bool add_input(float ***arrays, const float **in, float **grad, bool reads, size_t n, double mean, double scale)
+// Random inputs: keys of length about 1, write intensities as at the start of training.
+static void lay_out(MixerContext *c, Arena *arena)
 {
-    if (!reads) {
-        return true;
-    }
-    float *x = make_normals(n, (uint64_t)n, mean, scale), *dx = calloc(n, sizeof *dx);
-    *in = *(*arrays)++ = x;
-    *grad = *(*arrays)++ = dx;
-    return x != NULL && dx != NULL;
-}
-
-// Seconds of one layer's forward and backward on random inputs: keys of length 1, write intensities as at the start of training. Fails without memory.
-static int mixer_seconds(Spread *seconds, const Mixer *mixer, const MixerShape *shape, size_t chunk, LatticeForm form, size_t runs, Error *error)
-{
+    const MixerShape *shape = &c->shape;
     size_t n = shape->batch * shape->length, heads = shape->n_head, m = shape->n_slot, d = shape->d_head;
     size_t query = heads * m, value = heads * d, stride = 2 * query + value;
-    MixerNeeds needs = mixer->needs;
-    MixerContext c = {.mixer = mixer, .shape = *shape, .in = {.qkv_stride = stride, .alpha_stride = query, .chunk = chunk, .form = form}};
-    float *arrays[20] = {NULL}, **next = arrays;
-    const float *qkv = NULL;
-    float *dqkv = NULL;
-    bool whole = add_input(&next, &qkv, &dqkv, true, n * stride, 0.0, 1.0);
-    whole &= add_input(&next, &c.in.g, &c.grad.g, needs.gate, n * heads, 0.02, 0.002);
-    whole &= add_input(&next, &c.in.mu, &c.grad.mu, needs.forget, n * heads, 0.98, 0.002);
-    whole &= add_input(&next, &c.in.alpha, &c.grad.alpha, needs.slot_decay, n * query, 0.98, 0.002);
-    whole &= add_input(&next, &c.in.state0, &c.grad.state0, needs.start, heads * m * d, 1.0, 0.2);
-    whole &= add_input(&next, &c.in.ln_weight, &c.grad.ln_weight, needs.norm, value, 1.0, 0.1);
-    whole &= add_input(&next, &c.in.ln_bias, &c.grad.ln_bias, needs.norm, value, 0.0, 0.1);
-    c.o = *next++ = malloc(n * value * sizeof *c.o);
-    c.saved = *next++ = malloc(mixer->saved_floats(shape) * sizeof *c.saved);
-    c.scratch = *next++ = malloc((mixer->scratch_floats(shape, true) + mixer->scratch_floats(shape, false)) * sizeof *c.scratch);
-    whole &= c.o != NULL && c.saved != NULL && c.scratch != NULL;
-    if (whole) {
-        float *x = arrays[0];
+    MixerNeeds needs = c->mixer->needs;
+    add_input(arena, &c->in.q, &c->grad.q, true, n * stride, 0.0, 1.0);
+    add_input(arena, &c->in.g, &c->grad.g, needs.gate, n * heads, 0.02, 0.002);
+    add_input(arena, &c->in.mu, &c->grad.mu, needs.forget, n * heads, 0.98, 0.002);
+    add_input(arena, &c->in.alpha, &c->grad.alpha, needs.slot_decay, n * query, 0.98, 0.002);
+    add_input(arena, &c->in.state0, &c->grad.state0, needs.start, heads * m * d, 1.0, 0.2);
+    add_input(arena, &c->in.ln_weight, &c->grad.ln_weight, needs.norm, value, 1.0, 0.1);
+    add_input(arena, &c->in.ln_bias, &c->grad.ln_bias, needs.norm, value, 0.0, 0.1);
+    c->o = take(arena, n * value);
+    c->saved = take(arena, c->mixer->saved_floats(shape));
+    size_t forward = c->mixer->scratch_floats(shape, false), backward = c->mixer->scratch_floats(shape, true);
+    c->scratch = take(arena, forward > backward ? forward : backward);
+    if (arena->memory != NULL) {
+        float *qkv = arena->memory;
         for (size_t t = 0; t < n; t++) {
             for (size_t i = 0; i < 2 * query; i++) {
-                x[t * stride + i] /= sqrtf((float)m);
+                qkv[t * stride + i] /= sqrtf((float)m);
             }
         }
-        c.in.q = qkv, c.in.k = qkv + query, c.in.v = qkv + 2 * query;
-        c.grad.q = dqkv, c.grad.k = dqkv + query, c.grad.v = dqkv + 2 * query;
-        *seconds = time_runs(runs, run_mixer, &c);
+        c->in.k = c->in.q + query, c->in.v = c->in.k + query;
+        c->grad.k = c->grad.q + query, c->grad.v = c->grad.k + query;
     }
-    while (next > arrays) {
-        free(*--next);
+    c->in.qkv_stride = stride;
+    c->in.alpha_stride = query;
+}
+
+// Seconds of one layer's forward and backward. Fails without memory.
+static int mixer_seconds(Spread *seconds, const Mixer *mixer, const MixerShape *shape, size_t chunk, LatticeForm form, size_t runs, Error *error)
+{
+    MixerContext c = {.mixer = mixer, .shape = *shape, .in = {.chunk = chunk, .form = form}};
+    Arena arena = {NULL, 0};
+    lay_out(&c, &arena);
+    float *memory = memory_large(arena.used * sizeof *memory);
+    if (memory == NULL) {
+        return no_memory(error);
     }
-    return whole ? 0 : no_memory(error);
+    arena = (Arena){memory, 0};
+    lay_out(&c, &arena);
+    *seconds = time_runs(runs, run_mixer, &c);
+    free(memory);
+    return 0;
 }
 
 // The rivals with a memory, in the forms that training runs.
