@@ -145,10 +145,14 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, fl
     Chunk k;
     size_t used = 0;
     lay_out_chunk(&k, aligned(scratch), &used, s, head->m, head->d, head->chunk, false);
-    prefetch_head(head, first + count, head->chunk);
+    size_t next = first + count, ahead = head->length - next < count ? head->length - next : count, row = head->row;
+    prefetch_rows(head->q + next * row, row, k.m, ahead);
+    prefetch_rows(o, o_row, k.d, count);
     run_chunk(&k, head, first, count, NULL, inputs == NULL ? k.inputs : inputs + first * ISA_NAME(chunk_input_floats)(k.m, k.d));
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
+    prefetch_rows(head->k + next * row, row, k.m, ahead);
     multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
+    prefetch_rows(head->v + next * row, row, k.d, ahead);
     end_chunk(s, &k);
     if (k.normalise || count == head->chunk) {
         slots_normalise(s, k.m, k.d);
@@ -179,16 +183,24 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
 {
     size_t m = k->m, d = k->d, mp = k->mp, cp = k->cp, count = k->count, row = head->row;
     bool decode = head->form.objective == LATTICE_DECODE;
+    // Between the products: what the chunk in the place of this one in the group before reads, and where this one's gradients go.
+    size_t back = kept_chunks(head) * head->chunk, ahead = first < back ? 0 : count;
+    back = first < back ? 0 : back;
+    prefetch_rows(head->q + (first - back) * row, row, m, ahead);
     if (!k->normalise) {
         end_chunk(g->ds_t, k);
         slots_normalise_backward(ds, g->ds_t, m, d);
     }
     transpose(g->ds_t, mp, ds, d, m, d);
     column_dots(g->down, g->ds_t, k->start_t, d, mp);
+    prefetch_rows(grad->q + first * row, row, m, count);
     multiply(&(Result){g->dp, mp, NULL, 0, NULL, 1.0f}, &(Term){k->h, d, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
     multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+    prefetch_rows(grad->k + first * row, row, m, count);
     multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
+    prefetch_rows(head->k + (first - back) * row, row, m, ahead);
     ISA_NAME(chunk_recurrence_backward)(g, k);
+    prefetch_rows(do_ - back * do_row, do_row, d, ahead);
     if (head->form.objective == LATTICE_ENCODE) {
         add_scaled(g->du, g->du, -1.0f, g->dc, count * mp);
     }
@@ -198,6 +210,7 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         {k->weights, 1, cp, do_, do_row, count, PART_UPPER},
         {g->dgram, cp, 1, k->h, d, count, PART_WHOLE},
     };
+    prefetch_rows(grad->v + first * row, row, d, count);
     multiply(&(Result){g->minus_dh, d, NULL, 0, NULL, -1.0f}, to_h, k->normalise ? 4 : 3, count, d);
     if (decode) {
         multiply(&(Result){g->dc, mp, g->dc, mp, NULL, 1.0f}, &(Term){g->minus_dh, d, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
@@ -220,19 +233,6 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
     }
 }
 
-// What the backward reads of the group of chunks before the one that begins with chunk `begin`, but the contiguous inputs.
-static void prefetch_group(const Head *head, const float *kept, const float *do_, size_t do_row, size_t begin, size_t group)
-{
-    if (begin > 0) {
-        size_t first = (begin - group) * head->chunk, count = group * head->chunk, size = head->m * head->d;
-        prefetch_head(head, first, count);
-        prefetch_rows(do_ + first * do_row, do_row, head->d, count);
-        if (begin > group) {
-            prefetch_rows(kept + (begin / group - 2) * size, size, size, 1);
-        }
-    }
-}
-
 void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const float *inputs, const float *state0,
                               const Head *head, const float *do_, size_t do_row)
 {
@@ -250,7 +250,9 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
         if (begin == 0) {
             slots_normalise(chunks[0].start, head->m, head->d);
         }
-        prefetch_group(head, kept, do_, do_row, begin, group);
+        if (begin > group) {
+            prefetch_rows(kept + (begin / group - 2) * size, size, size, 1);
+        }
         for (size_t i = begin; i < last; i++) {
             size_t first = i * head->chunk, rest = head->length - first;
             Chunk *k = &chunks[i - begin];

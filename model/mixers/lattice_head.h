@@ -4,7 +4,6 @@
 
 #include "model/mixers/documents.h"
 #include "model/mixers/mixer.h"
-#include "model/mixers/slots.h"
 
 // One head of one sequence.
 typedef struct Head {
@@ -27,15 +26,6 @@ static inline Head head_document(const Head *whole, size_t first, size_t length)
     head.position = 0;
     head.length = length;
     return head;
-}
-
-// What tokens [first, first + count) of the head read, as far as there are any: q, k and v.
-INLINE void prefetch_head(const Head *head, size_t first, size_t count)
-{
-    size_t rest = rest_of(head->length, first), n = rest < count ? rest : count;
-    prefetch_rows(head->q + first * head->row, head->row, head->m, n);
-    prefetch_rows(head->k + first * head->row, head->row, head->m, n);
-    prefetch_rows(head->v + first * head->row, head->row, head->d, n);
 }
 
 // Where one head's gradients go, first token's row; strides as the head's. mu may be NULL.

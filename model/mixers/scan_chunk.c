@@ -286,38 +286,37 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
 // ds [m, d] into the end of the chunk becomes that into its start; the gradients' rows are set.
 static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, const ScanChunk *c, const ScanHead *head, const ScanRule *rule, size_t first)
 {
-    size_t m = c->m, d = c->d, mp = c->mp, dp = c->dp, count = c->count;
+    size_t m = c->m, d = c->d, mp = c->mp, dp = c->dp, count = c->count, row = head->row, before = first - SCAN_GROUP, ahead = count;
+    if (first < SCAN_GROUP) {
+        before = ahead = 0;
+    }
+    // Between the products: what the chunk in the place of this one in the group before reads, and where this one's gradients go.
+    prefetch_rows(head->q + before * row, row, m, ahead);
+    prefetch_rows(task->v + first * row, row, d, count);
     copy_rows(g->do_, dp, task->do_ + first * task->do_row, task->do_row, d, count);
     transpose(g->start_t, mp, c->start, d, m, d);
     transpose(g->ds_t, mp, task->ds, d, m, d);
     column_dots(g->kept, g->start_t, g->ds_t, d, mp);
-    return_writes(task, g, c, rule, first, head->row);
+    return_writes(task, g, c, rule, first, row);
+    prefetch_rows(head->k + before * row, row, m, ahead);
+    prefetch_rows(head->v + before * row, row, d, ahead);
+    prefetch_rows(task->q + first * row, row, m, count);
+    prefetch_rows(task->k + first * row, row, m, count);
     if (rule->decay == SCAN_SLOTS) {
         multiply(&(Result){g->dwrite, mp, NULL, 0, NULL, 1.0f}, &(Term){c->h, dp, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
-        g->dq = task->q + first * head->row;
-        g->dk = task->k + first * head->row;
+        prefetch_rows(head->alpha + before * head->alpha_row, head->alpha_row, m, ahead);
+        g->dq = task->q + first * row;
+        g->dk = task->k + first * row;
         g->dalpha = task->alpha + first * head->alpha_row;
-        g->row = head->row;
+        g->row = row;
         g->alpha_row = head->alpha_row;
         ISA_NAME(scan_slot_weights_backward)(g, c);
     } else {
         return_rows(task, g, c, head, rule, first);
     }
+    prefetch_rows(task->do_ + before * task->do_row, task->do_row, d, ahead);
     Term to_start[2] = {{c->read, 1, mp, g->do_, dp, count, PART_WHOLE}, {c->k, 1, mp, g->dh, dp, count, PART_WHOLE}};
     multiply(&(Result){task->ds, d, task->ds, d, c->keep, 1.0f}, to_start, rule->reads ? 2 : 1, m, d);
-}
-
-// What the group before this one reads, and what this one writes.
-static void prefetch_group(const ScanBackwardTask *task, const ScanHead *head, size_t group)
-{
-    size_t first = group * SCAN_GROUP, size = head->m * head->d;
-    if (group > 0) {
-        scan_prefetch(head, first - SCAN_GROUP, SCAN_GROUP);
-        prefetch_rows(task->do_ + (first - SCAN_GROUP) * task->do_row, task->do_row, head->d, SCAN_GROUP);
-    }
-    if (group > 1) {
-        prefetch_rows(task->kept + (group - 2) * size, size, size, 1);
-    }
 }
 
 void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule)
@@ -337,7 +336,9 @@ void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead 
             memset(chunks[0].own_start, 0, size * sizeof(float));
             start = chunks[0].own_start;
         }
-        prefetch_group(task, head, group);
+        if (group > 1) {
+            prefetch_rows(task->kept + (group - 2) * size, size, size, 1);
+        }
         for (size_t l = 0; l < count; l += tokens) {
             ScanChunk *c = &chunks[l / tokens];
             run_chunk(c, start, head, rule, first + l, count - l < tokens ? count - l : tokens);
