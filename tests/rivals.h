@@ -13,6 +13,8 @@ static const ReferenceForm rival_forms[] = {
     {.mixer = "output_norm", .chunk = 1},
     {.mixer = "ttt", .chunk = 1},
     {.mixer = "ttt", .chunk = 5},
+    {.mixer = "ttt", .chunk = 8},
+    {.mixer = "ttt", .chunk = 16},
     {.mixer = "ttt", .chunk = 32},
     {.mixer = "ttt", .chunk = 50},
     {.mixer = "attention", .chunk = 1, .window = 1},

@@ -6,14 +6,13 @@ static size_t head_floats(const MixerShape *shape) { return shape->n_slot * shap
 // Memories of a head that go from token to token: the state, and the chunk's start where the rule reads that.
 static size_t memories(const ScanRule *rule) { return rule->chunked ? 2 : 1; }
 
-// Of one head: the memories, or in the backward the sums that task_of names, and what the way through the tokens needs.
+// Of one head: the memories, or in the backward the sums that task_of names, and what the ways through the tokens need.
 static size_t scratch_head_floats(const MixerShape *shape, bool backward, const ScanRule *rule)
 {
     size_t sums = backward ? 3 * head_floats(shape) + 2 * shape->d_head : memories(rule) * head_floats(shape);
-    if (rule->products) {
-        return sums + ISA_NAME(scan_chunk_floats)(shape->n_slot, shape->d_head, backward, rule);
-    }
-    return sums + (backward ? SCAN_GROUP * (head_floats(shape) + 2 * shape->d_head + 1) : 0);
+    size_t products = rule->products && (backward || !rule->chunked) ? ISA_NAME(scan_chunk_floats)(shape->n_slot, shape->d_head, backward, rule) : 0;
+    size_t tokens = backward && (rule->chunked || !rule->products) ? SCAN_GROUP * (head_floats(shape) + 2 * shape->d_head + 1) : 0;
+    return sums + (tokens > products ? tokens : products);
 }
 
 size_t ISA_NAME(scan_saved_floats)(const MixerShape *shape, const ScanRule *rule)

@@ -5,7 +5,7 @@
 // for every slot i, with decay 1, mu or alpha_i. A rule says what h [d] and c are; they may read p = Σ k_i s_i of the memory before the token, or of the
 // memory at the start of the token's chunk. The forward keeps the memory every SCAN_GROUP tokens (but the start); the backward recomputes a group's from it
 // and walks back. Rules of a certain kind go by matrix products as well (scan_chunk.h): the backward, and the forward of more tokens than one unless heads
-// are 64 × 64.
+// are 64 × 64; of a chunked rule, the backward of chunks that suit.
 //
 // A mixer's file states its rule and ends with SCAN_MIXER, which instantiates the passes below for it (so that the rule is constant in them) and makes the
 // mixer's row; scan.c shares sequences and heads out to threads.
@@ -17,6 +17,7 @@
 #include "model/mixers/slots.h"
 
 #define SCAN_GROUP KEPT_TOKENS
+#define SCAN_LEAST 8    // the shortest chunk of a chunked rule that goes by products: a divisor of SCAN_GROUP
 #define SCAN_AHEAD 16   // tokens from what is prefetched to what is read, one token after another
 
 typedef enum ScanDecay {
@@ -44,7 +45,7 @@ typedef struct ScanRule {
     ScanDecay decay;
     bool reads;      // h or c depends on p
     bool chunked;    // with chunks above 1, p is read from the memory at the chunk's start
-    bool products;   // more tokens than one go by chunks of matrix products (scan_chunk.h): a rule that writes as is said there, not chunked, with no output
+    bool products;   // chunks of matrix products (scan_chunk.h) serve it: its write is as said there, or chunked and with c = g
     // h [d]; returns c. NULL: h = v, c = g.
     float (*write)(float *h, const float *p, const ScanToken *token, size_t d);
     // From dh [d] and dc: dp [d] is set; adds to v's row (set to dh before) and what else the rule reads. NULL as write.
@@ -417,7 +418,7 @@ INLINE void scan_forward_any(const ScanTask *task, const ScanHead *head, const S
 {
     if (head->m == 64 && head->d == 64) {
         scan_forward_sized(task, head, rule, 64, 64);
-    } else if (rule->products && head->length > 1) {
+    } else if (rule->products && !rule->chunked && head->length > 1) {
         ISA_NAME(scan_chunk_forward)(task, head, rule);
     } else {
         scan_forward_sized(task, head, rule, head->m, head->d);
@@ -426,7 +427,7 @@ INLINE void scan_forward_any(const ScanTask *task, const ScanHead *head, const S
 
 INLINE void scan_backward_any(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule)
 {
-    if (rule->products) {
+    if (rule->products && (!rule->chunked || (head->chunk >= SCAN_LEAST && SCAN_GROUP % head->chunk == 0))) {
         ISA_NAME(scan_chunk_backward)(task, head, rule);
     } else if (head->m == 64 && head->d == 64) {
         scan_backward_sized(task, head, rule, 64, 64);

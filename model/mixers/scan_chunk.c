@@ -6,15 +6,20 @@
 #include "model/mixers/scan_chunk.h"
 
 // Chunks between two kept memories, at most.
-#define GROUP_MOST (SCAN_GROUP / SCAN_SLOT_CHUNK)
+#define GROUP_MOST (SCAN_GROUP / SCAN_LEAST)
 
-// Tokens of a chunk, and rows of a block of the triangles.
-static size_t chunk_tokens(const ScanRule *rule) { return rule->decay == SCAN_SLOTS ? SCAN_SLOT_CHUNK : SCAN_CHUNK; }
+// Rows of a block of the triangles.
 #define TRIANGLE_ROWS 8
 
-static void lay_out_chunk(ScanChunk *c, float *base, size_t *used, size_t m, size_t d, const ScanRule *rule, bool all)
+// Tokens of a chunk; `chunk`: the head's.
+static size_t chunk_tokens(const ScanRule *rule, size_t chunk) { return rule->chunked ? chunk : rule->decay == SCAN_SLOTS ? SCAN_SLOT_CHUNK : SCAN_CHUNK; }
+
+// Whether tokens read what those before them in the chunk wrote.
+static bool has_triangle(const ScanRule *rule) { return rule->reads && !rule->chunked; }
+
+static void lay_out_chunk(ScanChunk *c, float *base, size_t *used, size_t m, size_t d, size_t count, const ScanRule *rule, bool all)
 {
-    size_t count = chunk_tokens(rule), mp = padded(m), dp = padded(d), cp = padded(count), pairs = count * (count + 1) / 2;
+    size_t mp = padded(m), dp = padded(d), cp = padded(count), pairs = count * (count + 1) / 2;
     bool slots = rule->decay == SCAN_SLOTS;
     *c = (ScanChunk){.m = m, .d = d, .mp = mp, .dp = dp, .all = all};
     c->q = take(base, used, count * mp);
@@ -42,16 +47,18 @@ static void lay_out_chunk(ScanChunk *c, float *base, size_t *used, size_t m, siz
     c->decay = take(base, used, cp);
     c->rest = take(base, used, cp);
     if (rule->reads) {
+        c->ks = take(base, used, count * dp);
+    }
+    if (has_triangle(rule)) {
         c->l = take(base, used, count * cp);
         c->k_t = take(base, used, mp * cp);
         c->kk = take(base, used, count * cp);
-        c->ks = take(base, used, count * dp);
     }
 }
 
-static void lay_out_gradient(ScanChunkGradient *g, float *base, size_t *used, size_t m, size_t d, const ScanRule *rule)
+static void lay_out_gradient(ScanChunkGradient *g, float *base, size_t *used, size_t m, size_t d, size_t count, const ScanRule *rule)
 {
-    size_t count = chunk_tokens(rule), mp = padded(m), dp = padded(d), cp = padded(count);
+    size_t mp = padded(m), dp = padded(d), cp = padded(count);
     *g = (ScanChunkGradient){.do_ = take(base, used, count * dp)};
     g->dh = take(base, used, count * dp);
     g->do_t = take(base, used, dp * cp);
@@ -72,20 +79,36 @@ static void lay_out_gradient(ScanChunkGradient *g, float *base, size_t *used, si
     g->dg = take(base, used, cp);
     g->dmu = take(base, used, cp);
     g->sums = take(base, used, 2 * cp * VECTOR_FLOATS);
+    if (rule->chunked) {
+        g->beside_q = take(base, used, count * mp);
+        g->beside_k = take(base, used, count * mp);
+    }
+}
+
+// Chunks of a group, and their gradients.
+static size_t lay_out_group(ScanChunk *chunks, ScanChunkGradient *g, float *base, size_t m, size_t d, size_t tokens, const ScanRule *rule)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < SCAN_GROUP / tokens; i++) {
+        lay_out_chunk(&chunks[i], base, &used, m, d, tokens, rule, true);
+    }
+    lay_out_gradient(g, base, &used, m, d, tokens, rule);
+    return used;
 }
 
 size_t ISA_NAME(scan_chunk_floats)(size_t m, size_t d, bool backward, const ScanRule *rule)
 {
-    ScanChunk c;
+    ScanChunk chunks[GROUP_MOST];
     ScanChunkGradient g;
-    size_t used = 0;
-    for (size_t i = 0; i < (backward ? SCAN_GROUP / chunk_tokens(rule) : 1); i++) {
-        lay_out_chunk(&c, NULL, &used, m, d, rule, backward);
+    size_t most = 0;
+    for (size_t chunk = SCAN_LEAST; backward && chunk <= SCAN_GROUP; chunk *= 2) {
+        size_t used = lay_out_group(chunks, &g, NULL, m, d, chunk_tokens(rule, chunk), rule);
+        most = used > most ? used : most;
     }
-    if (backward) {
-        lay_out_gradient(&g, NULL, &used, m, d, rule);
+    if (!backward) {
+        lay_out_chunk(chunks, NULL, &most, m, d, chunk_tokens(rule, SCAN_GROUP), rule, false);
     }
-    return used + LINE_FLOATS;
+    return most + LINE_FLOATS;
 }
 
 // y [count, cp], row j: x_j·z_t, of whole vectors that hold a t ≥ j. x [count, n] at x_row, z_t [n, cp].
@@ -178,13 +201,19 @@ static void run_chunk(ScanChunk *c, const float *start, const ScanHead *head, co
     }
     transpose(c->q_t, cp, c->q, mp, count, mp);
     multiply_upper(c->qk, 1.0f, c->k, mp, c->q_t, m, count, cp);
-    if (rule->reads) {
+    if (has_triangle(rule)) {
         transpose(c->k_t, cp, c->k, mp, count, mp);
         multiply_upper(c->kk, 1.0f, c->k, mp, c->k_t, m, count, cp);
     }
-    ISA_NAME(scan_weights)(c, rule->reads);
+    ISA_NAME(scan_weights)(c, has_triangle(rule));
     if (rule->reads) {
         multiply(&(Result){c->ks, dp, NULL, 0, NULL, 1.0f}, &(Term){c->k, mp, 1, start, c->d, m, PART_WHOLE}, 1, count, c->d);
+    }
+    for (size_t t = 0; rule->chunked && t < count; t++) {
+        ScanToken token = scan_token(head, first + t);
+        rule->write(c->h + t * dp, c->ks + t * dp, &token, c->d);
+    }
+    if (has_triangle(rule)) {
         for (size_t t = 0; t < count; t++) {
             add_scaled(c->h + t * dp, c->h + t * dp, -c->decay[t], c->ks + t * dp, c->d);
         }
@@ -201,14 +230,14 @@ static void end_chunk(float *to, const ScanChunk *c)
 void ISA_NAME(scan_chunk_forward)(const ScanTask *task, const ScanHead *head, const ScanRule *rule)
 {
     ScanChunk c;
-    size_t used = 0, size = head->m * head->d;
-    lay_out_chunk(&c, aligned(task->scratch), &used, head->m, head->d, rule, false);
+    size_t used = 0, size = head->m * head->d, tokens = chunk_tokens(rule, head->chunk);
+    lay_out_chunk(&c, aligned(task->scratch), &used, head->m, head->d, tokens, rule, false);
     for (size_t first = 0, count; first < head->length; first += count) {
-        count = head->length - first < chunk_tokens(rule) ? head->length - first : chunk_tokens(rule);
+        count = head->length - first < tokens ? head->length - first : tokens;
         if (task->kept != NULL && first > 0 && first % SCAN_GROUP == 0) {
             memcpy(task->kept + (first / SCAN_GROUP - 1) * size, task->s, size * sizeof(float));
         }
-        scan_prefetch(head, first + count, chunk_tokens(rule));
+        scan_prefetch(head, first + count, tokens);
         prefetch_rows(task->o + first * task->o_row, task->o_row, head->d, count);
         run_chunk(&c, task->s, head, rule, first, count);
         Term read[2] = {{c.read, c.mp, 1, task->s, c.d, c.m, PART_WHOLE}, {c.w, 1, c.cp, c.h, c.dp, count, PART_LOWER}};
@@ -229,7 +258,7 @@ static void return_writes(const ScanBackwardTask *task, ScanChunkGradient *g, co
         multiply(&(Result){g->kds, dp, NULL, 0, NULL, 1.0f}, &(Term){c->k, mp, 1, task->ds, d, m, PART_WHOLE}, 1, count, d);
         multiply(&(Result){g->dh, dp, g->kds, dp, c->rest, 1.0f}, into, 1, count, d);
     }
-    if (rule->reads) {
+    if (has_triangle(rule)) {
         substitute_back(g->dh, dp, c->l, cp, count);
         transpose(g->dh_t, cp, g->dh, dp, count, d);
         multiply_upper(g->dl, -1.0f, c->h, dp, g->dh_t, d, count, cp);
@@ -238,6 +267,36 @@ static void return_writes(const ScanBackwardTask *task, ScanChunkGradient *g, co
     transpose(g->do_t, cp, g->do_, dp, count, d);
     multiply_upper(g->dw, 1.0f, c->h, dp, g->do_t, d, count, cp);
     multiply(&(Result){g->dot, mp, NULL, 0, NULL, 1.0f}, &(Term){g->do_, dp, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+}
+
+// Where the rule turns y = S q into the output: do_ becomes the gradient into y, and beside_q is set.
+static void return_outputs(const ScanBackwardTask *task, ScanChunkGradient *g, const ScanChunk *c, const ScanHead *head, const ScanRule *rule, size_t first)
+{
+    size_t d = c->d, mp = c->mp, dp = c->dp;
+    float dy[d];
+    Term read[2] = {{c->read, mp, 1, c->start, d, c->m, PART_WHOLE}, {c->w, 1, c->cp, c->h, dp, c->count, PART_LOWER}};
+    multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f}, read, 2, c->count, d);
+    memset(g->beside_q, 0, c->count * mp * sizeof(float));
+    for (size_t t = 0; t < c->count; t++) {
+        ScanToken token = scan_token(head, first + t);
+        ScanGradients grad = {.q = g->beside_q + t * mp, .ln_weight = task->ln_weight, .ln_bias = task->ln_bias};
+        rule->output_backward(dy, &grad, g->do_ + t * dp, g->dh + t * dp, &token, d);
+        memcpy(g->do_ + t * dp, dy, d * sizeof(float));
+    }
+}
+
+// Where h is the rule's, of a product with the chunk's start: dh becomes −dp, as if h = v − p, beside_k and v's rows are set.
+static void return_reads(const ScanBackwardTask *task, ScanChunkGradient *g, const ScanChunk *c, const ScanHead *head, const ScanRule *rule, size_t first)
+{
+    size_t d = c->d, mp = c->mp, dp = c->dp;
+    float dread[d];
+    memset(g->beside_k, 0, c->count * mp * sizeof(float));
+    for (size_t t = 0; t < c->count; t++) {
+        ScanToken token = scan_token(head, first + t);
+        ScanGradients grad = {.k = g->beside_k + t * mp, .v = task->v + (first + t) * head->row, .ln_weight = task->ln_weight, .ln_bias = task->ln_bias};
+        rule->write_backward(dread, &grad, g->dh + t * dp, 0.0f, c->ks + t * dp, &token, d);
+        scale_to(g->dh + t * dp, dread, -1.0f, d);
+    }
 }
 
 // x [count, dp] = sign factor_t row t of x
@@ -254,14 +313,14 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
     size_t m = c->m, d = c->d, mp = c->mp, dp = c->dp, cp = c->cp, count = c->count, row = head->row;
     row_dots(g->left, g->kds, c->h, dp, d, count);
     row_dots(g->met, g->dot, c->q, mp, m, count);
-    if (rule->reads) {
+    if (has_triangle(rule)) {
         float along[SCAN_CHUNK];
         row_dots(along, c->ks, g->dh, dp, d, count);
         for (size_t t = 0; t < count; t++) {
             g->met[t] -= along[t];
         }
     }
-    ISA_NAME(scan_weights_backward)(g, c, rule->reads);
+    ISA_NAME(scan_weights_backward)(g, c, has_triangle(rule));
     multiply(&(Result){task->q + first * row, row, g->dot, mp, c->decay, 1.0f}, &(Term){g->dw, 1, cp, c->k, mp, count, PART_LOWER}, 1, count, m);
     turn_rows(c->h, 1.0f, c->rest, c);
     turn_rows(g->dh, -1.0f, c->decay, c);
@@ -272,7 +331,12 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
         {g->dl, cp, 1, c->k, mp, count, PART_UPPER},
         {g->dl, 1, cp, c->k, mp, count, PART_LOWER},
     };
-    multiply(&(Result){task->k + first * row, row, NULL, 0, NULL, 1.0f}, to_k, rule->reads ? 5 : 2, count, m);
+    multiply(&(Result){task->k + first * row, row, NULL, 0, NULL, 1.0f}, to_k, has_triangle(rule) ? 5 : rule->reads ? 3 : 2, count, m);
+    for (size_t t = 0; rule->chunked && t < count; t++) {
+        float *dq = task->q + (first + t) * row, *dk = task->k + (first + t) * row;
+        add_scaled(dq, dq, 1.0f, g->beside_q + t * mp, m);
+        add_scaled(dk, dk, 1.0f, g->beside_k + t * mp, m);
+    }
     for (size_t t = 0; t < count; t++) {
         if (task->g != NULL) {
             task->g[(first + t) * head->gate_row] = g->dg[t];
@@ -297,7 +361,13 @@ static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, con
     transpose(g->start_t, mp, c->start, d, m, d);
     transpose(g->ds_t, mp, task->ds, d, m, d);
     column_dots(g->kept, g->start_t, g->ds_t, d, mp);
+    if (rule->output_backward != NULL) {
+        return_outputs(task, g, c, head, rule, first);
+    }
     return_writes(task, g, c, rule, first, row);
+    if (rule->chunked) {
+        return_reads(task, g, c, head, rule, first);
+    }
     prefetch_rows(head->k + before * row, row, m, ahead);
     prefetch_rows(head->v + before * row, row, d, ahead);
     prefetch_rows(task->q + first * row, row, m, count);
@@ -323,21 +393,17 @@ void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead 
 {
     ScanChunk chunks[GROUP_MOST];
     ScanChunkGradient g;
-    size_t used = 0, tokens = chunk_tokens(rule), size = head->m * head->d;
-    float *base = aligned(task->scratch);
-    for (size_t i = 0; i < SCAN_GROUP / tokens; i++) {
-        lay_out_chunk(&chunks[i], base, &used, head->m, head->d, rule, true);
-    }
-    lay_out_gradient(&g, base, &used, head->m, head->d, rule);
+    size_t tokens = chunk_tokens(rule, head->chunk), size = head->m * head->d, kept = (rule->chunked ? 2 : 1) * size;
+    lay_out_group(chunks, &g, aligned(task->scratch), head->m, head->d, tokens, rule);
     for (size_t group = (head->length + SCAN_GROUP - 1) / SCAN_GROUP; group-- > 0;) {
         size_t first = group * SCAN_GROUP, count = head->length - first < SCAN_GROUP ? head->length - first : SCAN_GROUP;
-        const float *start = group > 0 ? task->kept + (group - 1) * size : task->start;
+        const float *start = group > 0 ? task->kept + (group - 1) * kept : task->start;
         if (start == NULL) {
             memset(chunks[0].own_start, 0, size * sizeof(float));
             start = chunks[0].own_start;
         }
         if (group > 1) {
-            prefetch_rows(task->kept + (group - 2) * size, size, size, 1);
+            prefetch_rows(task->kept + (group - 2) * kept, size, size, 1);
         }
         for (size_t l = 0; l < count; l += tokens) {
             ScanChunk *c = &chunks[l / tokens];

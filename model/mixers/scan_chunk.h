@@ -14,6 +14,9 @@
 //     dg_j = Σ_t R_tj y_tj + E_j (k_j·dS h_j)        y = dW ∘ (Q Kᵀ) + dL ∘ (K Kᵀ)
 //     dmu_l = Σ R_(l−1)j x_tj R_tl over j < l ≤ t, x = y g, in which S_b stands as token −1 and the end as token C
 //
+// A chunked rule reads at the chunk's start only: H = its write of V and K S_b, and there is no L. Its own backward then stands for dV and −Z = d(K S_b); what
+// turns y into the output goes before all. Its chunks are the head's, of which a whole number, SCAN_LEAST tokens or longer, makes a group.
+//
 // One decay for each slot: R, D and E are vectors over slots, and W_tj = Σ_i q_ti k_tji with k_tj = k_j ∘ R_tj, which a chunk of SCAN_SLOT_CHUNK tokens holds
 // for each pair (exactly: relative to a token in the middle, decays would have to be divided by).
 #ifndef MODEL_MIXERS_SCAN_CHUNK_H
@@ -21,7 +24,7 @@
 
 #include "model/mixers/scan.h"
 
-// Tokens of a chunk: SCAN_GROUP is a multiple of both.
+// Tokens of a chunk: SCAN_GROUP is a multiple of each.
 #define SCAN_CHUNK 32
 #define SCAN_SLOT_CHUNK 16
 
@@ -66,6 +69,7 @@ typedef struct ScanChunkGradient {
     float *left, *met;           // k_j·dS h_j, the gradient into E g; that into D [cp]
     float *dg, *dmu;             // [cp]
     float *sums;                 // room for two vectors for each token
+    float *beside_q, *beside_k;  // of a chunked rule: what its output and its write add to the gradients of q and k [C, mp]
 
     float *dwrite;               // H dSᵀ, the gradient into write [C, mp]
     float *dq, *dk, *dalpha;     // gradients' rows, of the first token

@@ -109,6 +109,7 @@ static void output_backward(float *dy, ScanGradients *grad, const float *do_, co
 
 static const ScanRule rule = {
     .decay = SCAN_KEEP,
+    .products = true,
     .reads = true,
     .chunked = true,
     .write = write,
