@@ -41,6 +41,9 @@ static const Mixer *plain_mixer;
 static double product_work(size_t n, size_t n_in, size_t n_out) { return 2.0 * (double)n * (double)n_in * (double)n_out; }
 static double bytes_work(double count, size_t n, size_t width) { return count * (double)n * (double)width * sizeof(float); }
 
+// As how many arrays of f32 `count` of rows count.
+static double rows_count(double count, Rows rows) { return rows.bf16 ? 0.5 * count : count; }
+
 // Floating-point operations of a mixer, from those for each number of the state and token; they are known of Lattice (lattice.c): 2 for a dot or a
 // multiply-add, 3 to update the state.
 static double mixer_work(const MixerShape *shape, double each)
@@ -49,39 +52,39 @@ static double mixer_work(const MixerShape *shape, double each)
     return known ? each * (double)(shape->batch * shape->length * shape->n_head) * (double)(shape->n_slot * shape->d_head) : 0.0;
 }
 
-static void timed_forward(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+static void timed_forward(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
 {
-    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_forward(out, x, w, n, n_in, n_out));
+    TIMED(profile_product(&profile, w.data), product_work(n, n_in, n_out), plain->linear_forward(out, x, w, n, n_in, n_out));
 }
 
-static void timed_backward_input(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+static void timed_backward_input(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_backward_input(dx, dout, w, n, n_in, n_out, accumulate));
+    TIMED(profile_product(&profile, w.data), product_work(n, n_in, n_out), plain->linear_backward_input(dx, dout, w, n, n_in, n_out, accumulate));
 }
 
-static void timed_backward_weight(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
+static void timed_backward_weight(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
     TIMED(profile_product(&profile, dw), product_work(n, n_in, n_out), plain->linear_backward_weight(dw, dout, x, n, n_in, n_out));
 }
 
-static void timed_forward_bf16(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+static void timed_forward_bf16(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
 {
-    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_forward_bf16(out, x, w, n, n_in, n_out));
+    TIMED(profile_product(&profile, w.data), product_work(n, n_in, n_out), plain->linear_forward_bf16(out, x, w, n, n_in, n_out));
 }
 
-static void timed_backward_input_bf16(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+static void timed_backward_input_bf16(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    TIMED(profile_product(&profile, w), product_work(n, n_in, n_out), plain->linear_backward_input_bf16(dx, dout, w, n, n_in, n_out, accumulate));
+    TIMED(profile_product(&profile, w.data), product_work(n, n_in, n_out), plain->linear_backward_input_bf16(dx, dout, w, n, n_in, n_out, accumulate));
 }
 
-static void timed_backward_weight_bf16(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
+static void timed_backward_weight_bf16(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
     TIMED(profile_product(&profile, dw), product_work(n, n_in, n_out), plain->linear_backward_weight_bf16(dw, dout, x, n, n_in, n_out));
 }
 
-static void timed_rmsnorm_forward(float *out, const float *x, const float *w, float eps, size_t n, size_t dim)
+static void timed_rmsnorm_forward(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim)
 {
-    TIMED(PROFILE_NORMS, bytes_work(2, n, dim), plain->rmsnorm_forward(out, x, w, eps, n, dim));
+    TIMED(PROFILE_NORMS, bytes_work(1 + rows_count(1, out), n, dim), plain->rmsnorm_forward(out, x, w, eps, n, dim));
 }
 
 static void timed_rmsnorm_backward(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim)
@@ -104,9 +107,9 @@ static void timed_conv_backward(float *dproj, float *dweight, float *dbias, floa
           plain->conv_backward(dproj, dweight, dbias, sums, dqkv, proj, weight, bias, shape));
 }
 
-static void timed_gate_forward(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head)
+static void timed_gate_forward(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head)
 {
-    TIMED(PROFILE_GATES, bytes_work(3, n, n_head * d_head), plain->gate_forward(out, o, z, z_stride, w, eps, n, n_head, d_head));
+    TIMED(PROFILE_GATES, bytes_work(2 + rows_count(1, out), n, n_head * d_head), plain->gate_forward(out, o, z, z_stride, w, eps, n, n_head, d_head));
 }
 
 static void timed_gate_backward(float *do_, float *dz, float *dw, const float *dout, const float *o, const float *z, size_t z_stride, const float *w, float eps,
@@ -125,14 +128,14 @@ static void timed_sigmoid_backward(float *dx, size_t x_stride, float *dbias, con
     TIMED(PROFILE_GATES, bytes_work(3, n, count), plain->sigmoid_backward(dx, x_stride, dbias, dout, out, n, count));
 }
 
-static void timed_swiglu_forward(float *out, const float *h, size_t n, size_t hidden)
+static void timed_swiglu_forward(Rows out, Rows h, size_t n, size_t hidden)
 {
-    TIMED(PROFILE_ACTIVATION, bytes_work(3, n, hidden), plain->swiglu_forward(out, h, n, hidden));
+    TIMED(PROFILE_ACTIVATION, bytes_work(rows_count(1, out) + rows_count(2, h), n, hidden), plain->swiglu_forward(out, h, n, hidden));
 }
 
-static void timed_swiglu_backward(float *dh, const float *dout, const float *h, size_t n, size_t hidden)
+static void timed_swiglu_backward(Rows dh, const float *dout, Rows h, size_t n, size_t hidden)
 {
-    TIMED(PROFILE_ACTIVATION, bytes_work(5, n, hidden), plain->swiglu_backward(dh, dout, h, n, hidden));
+    TIMED(PROFILE_ACTIVATION, bytes_work(1 + rows_count(2, dh) + rows_count(2, h), n, hidden), plain->swiglu_backward(dh, dout, h, n, hidden));
 }
 
 static void timed_embedding_forward(float *out, const float *table, const int32_t *ids, size_t n, size_t dim)
@@ -151,6 +154,16 @@ static void timed_cross_entropy(float *losses, float *logits, const int32_t *tar
 }
 
 static void timed_add(float *y, const float *x, size_t n) { TIMED(PROFILE_SUMS, bytes_work(3, n, 1), plain->add(y, x, n)); }
+
+static void timed_make_panels(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in)
+{
+    TIMED(PROFILE_ROUNDING, bytes_work(3, n_out, n_in), plain->make_panels(panels, w, n_out, n_in));
+}
+
+static void timed_round_bf16(uint16_t *out, const float *x, size_t n)
+{
+    TIMED(PROFILE_ROUNDING, bytes_work(1.5, n, 1), plain->round_bf16(out, x, n));
+}
 
 static double timed_sum_squares(const float *x, size_t n)
 {
@@ -214,15 +227,17 @@ static void step_kernels(Step *step, const Kernels *kernels, const char *mixer)
     step->kernels.embedding_backward = timed_embedding_backward;
     step->kernels.cross_entropy = timed_cross_entropy;
     step->kernels.add = timed_add;
+    step->kernels.make_panels = kernels->make_panels == NULL ? NULL : timed_make_panels;
+    step->kernels.round_bf16 = timed_round_bf16;
     step->kernels.sum_squares = timed_sum_squares;
     step->kernels.adamw = timed_adamw;
 }
 
 // `step` must be zeroed and stay where it is. Returns 0, or -1 with `error` set and nothing to free.
-static int step_create(Step *step, const Bench *bench, int64_t batch, int64_t length, bool recompute, Error *error)
+static int step_create(Step *step, const Bench *bench, int64_t batch, int64_t length, bool bf16, bool recompute, Error *error)
 {
     Model model;
-    TrainerOptions options = {.micro_batch = (size_t)batch, .n_micro = 1, .seq_len = (size_t)length, .recompute = recompute};
+    TrainerOptions options = {.micro_batch = (size_t)batch, .n_micro = 1, .seq_len = (size_t)length, .bf16 = bf16, .recompute = recompute};
     step_kernels(step, bench->kernels, bench->config.mixer);
     if (model_create(&model, &bench->config, &step->kernels, error) != 0) {
         return -1;
@@ -241,13 +256,14 @@ static int step_create(Step *step, const Bench *bench, int64_t batch, int64_t le
     return 0;
 }
 
-// One micro-batch and one update. Returns the seconds of the first.
+// One micro-batch and one update. Returns the seconds of the first, and in bf16 of making the weights ready for it.
 static double run_step(Step *step)
 {
     Trainer *t = &step->trainer;
     float scale = 1.0f / (float)(t->micro_batch * t->seq_len);
     memset(t->gradients, 0, t->model.table.total * sizeof *t->gradients);
     double start = seconds_now();
+    model_update_bf16(&t->model);
     model_forward(&t->model, t->workspace, NULL, 0, t->tokens, t->micro_batch, t->seq_len);
     model_loss(NULL, t->gradients, &t->model, t->workspace, t->targets, scale);
     model_backward(t->gradients, &t->model, t->workspace, t->tokens);
@@ -258,10 +274,9 @@ static double run_step(Step *step)
 }
 
 // Fills the profile with STEP_RUNS steps.
-static void profile_step(Step *step, bool bf16)
+static void profile_step(Step *step)
 {
     profile = (Profile){.model = &step->trainer.model, .gradients = step->trainer.gradients};
-    step->trainer.model.bf16 = bf16;
     for (int run = 0; run <= STEP_RUNS; run++) {
         profile_end_run(&profile, run_step(step), run == 0);
     }
@@ -285,15 +300,15 @@ static void report_profile(Bench *bench, const Step *step, bool bf16)
 // Runs the step in both precisions and reports each.
 static int bench_step(Bench *bench, void (*report)(Bench *bench, const Step *step, bool bf16), Error *error)
 {
-    Step step = {0};
-    if (step_create(&step, bench, bench->micro_batch, bench->seq_len, false, error) != 0) {
-        return -1;
-    }
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        profile_step(&step, bf16 == 1);
+        Step step = {0};
+        if (step_create(&step, bench, bench->micro_batch, bench->seq_len, bf16 == 1, false, error) != 0) {
+            return -1;
+        }
+        profile_step(&step);
         report(bench, &step, bf16 == 1);
+        trainer_free(&step.trainer);
     }
-    trainer_free(&step.trainer);
     return 0;
 }
 
@@ -301,25 +316,29 @@ static int bench_train(Bench *bench, Error *error) { return bench_step(bench, re
 
 static int bench_profile(Bench *bench, Error *error) { return bench_step(bench, report_profile, error); }
 
-// The most that the process holds during a step, without and with recomputation. The limits are those of the preset 110m.
+// The most that the process holds during a step, in both precisions, without and with recomputation. The limits are those of the preset 110m.
 static int bench_memory(Bench *bench, Error *error)
 {
-    static const double limits[2] = {6.0, 3.5};
+    static const struct { const char *name; bool bf16, recompute; double limit; } ways[] = {
+        {"resident memory of training", false, false, 6.0},
+        {"training 4 × 1024, --recompute", false, true, 3.5},
+        {"training 4 × 1024, --dtype bf16", true, false, 6.0},
+        {"training 4 × 1024, bf16, --recompute", true, true, 3.5},
+    };
     bool limited = strcmp(bench->preset, "110m") == 0;
-    for (int recompute = 0; recompute < 2; recompute++) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         Step step = {0};
         if (memory_restart_peak() != 0) {
             fprintf(stderr, "note: the peak of memory cannot be set back on this system: it is that of the whole run so far\n");
         }
-        if (step_create(&step, bench, 4, 1024, recompute == 1, error) != 0) {
+        if (step_create(&step, bench, 4, 1024, ways[i].bf16, ways[i].recompute, error) != 0) {
             return -1;
         }
         profile = (Profile){.model = &step.trainer.model, .gradients = step.trainer.gradients};
         run_step(&step);
         double held = memory_peak() / 1e9;
         trainer_free(&step.trainer);
-        report_limit(&bench->report, recompute == 1 ? "training 4 × 1024, --recompute" : "resident memory of training", (Spread){held, held, held}, "GB",
-                     limited ? limits[recompute] : 0.0);
+        report_limit(&bench->report, ways[i].name, (Spread){held, held, held}, "GB", limited ? ways[i].limit : 0.0);
     }
     return 0;
 }

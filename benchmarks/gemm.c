@@ -81,9 +81,9 @@ static void run_products(void *context)
             onednn_product_run(c->rounded[i]);
         }
     } else if (c->library == NULL) {
-        c->linear.forward(c->y, c->x, c->w, n, in, out);
-        c->linear.backward_input(c->dx, c->y, c->w, n, in, out, false);
-        c->linear.backward_weight(c->dw, c->y, c->x, n, in, out);
+        c->linear.forward(c->y, rows_f32(c->x), weights_f32(c->w), n, in, out);
+        c->linear.backward_input(c->dx, rows_f32(c->y), weights_f32(c->w), n, in, out, false);
+        c->linear.backward_weight(c->dw, rows_f32(c->y), rows_f32(c->x), n, in, out);
     } else {
         multiply(c->library, false, true, n, out, in, c->x, in, c->w, in, 0.0f, c->y, out);
         multiply(c->library, false, false, n, in, out, c->y, out, c->w, in, 0.0f, c->dx, in);

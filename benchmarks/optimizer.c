@@ -92,18 +92,15 @@ static int bench_kind(OptimizerContext *c, Report *report, OptimizerKind kind, c
 static int bench_kinds(OptimizerContext *c, Report *report, const Ceilings *ceilings, size_t runs, Error *error)
 {
     double params = (double)c->model.table.total, flops = muon_flops(&c->model.table), step[2];
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        c->model.bf16 = bf16 == 1;
-        if (time_gradients(&step[bf16], c, error)) {
-            return -1;
-        }
+    if (time_gradients(&step[0], c, error) || model_use_bf16(&c->model, error) || time_gradients(&step[1], c, error)) {
+        return -1;
     }
     report_line(report, "gradient norm", rate_of(time_runs(runs, run_norm, c), params * sizeof(float) / 1e9), "GB/s", ceilings->read / 1e9, 0.0);
     if (bench_kind(c, report, OPTIMIZER_ADAMW, "adamw", ADAMW_BYTES * params, "GB/s", ceilings->read, step[0], runs, error)) {
         return -1;
     }
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        c->model.bf16 = bf16 == 1;
+        c->model.bf16 = bf16 == 1;   // of Muon's products
         if (bench_kind(c, report, OPTIMIZER_MUON, bf16 == 1 ? "muon bf16" : "muon f32", flops, "GFLOP/s",
                        bf16 == 1 ? ceilings->peak_bf16 : ceilings->peak_f32, step[bf16], 1, error)) {
             return -1;

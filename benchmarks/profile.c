@@ -18,6 +18,7 @@ static const char *const part_names[PROFILE_PARTS] = {
     [PROFILE_GATES] = "gates",
     [PROFILE_EMBEDDING] = "embedding",
     [PROFILE_SUMS] = "residual sums",
+    [PROFILE_ROUNDING] = "rounding to bf16",
     [PROFILE_OPTIMIZER] = "optimizer",
 };
 

@@ -23,6 +23,7 @@ typedef enum ProfilePart {
     PROFILE_GATES,
     PROFILE_EMBEDDING,
     PROFILE_SUMS,
+    PROFILE_ROUNDING,
     PROFILE_OPTIMIZER,
     PROFILE_PARTS,
 } ProfilePart;
@@ -31,7 +32,7 @@ typedef struct Profile {
     const Model *model;                                // the one that is timed
     const float *gradients;                            // its gradients [table.total]
     size_t runs;                                       // finished
-    double pass[REPORT_MAX_RUNS];                      // seconds of forward, loss and backward of a micro-batch
+    double pass[REPORT_MAX_RUNS];                      // seconds of forward, loss and backward of a micro-batch; in bf16 with the weights' rounding
     double seconds[PROFILE_PARTS][REPORT_MAX_RUNS];
     double work[PROFILE_PARTS][REPORT_MAX_RUNS];
 } Profile;

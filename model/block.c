@@ -95,15 +95,17 @@ LinearKernels linear_kernels(const Kernels *kernels, bool bf16)
     return (LinearKernels){kernels->linear_forward, kernels->linear_backward_input, kernels->linear_backward_weight};
 }
 
-void block_linear(float *out, const float *x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *c)
+Weights block_weights(size_t at, const BlockContext *c) { return (Weights){c->params + at, panel_set_find(c->panels, at)}; }
+
+void block_linear(float *out, Rows x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *c)
 {
     if (c->packed == NULL) {
-        c->linear.forward(out, x, c->params + at, n, n_in, n_out);
+        c->linear.forward(out, x, block_weights(at, c), n, n_in, n_out);
         return;
     }
     const PackedMatrix *w = packed_find(c->packed, at);
-    assert(w != NULL && w->n_in == n_in && w->n_out == n_out);
-    c->kernels->packed_forward(out, x, w, n);
+    assert(w != NULL && w->n_in == n_in && w->n_out == n_out && !x.bf16);
+    c->kernels->packed_forward(out, x.data, w, n);
 }
 
 static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
@@ -188,8 +190,8 @@ static void gates_forward(const BlockSaved *saved, const BlockScratch *scratch, 
         k->sigmoid_forward(saved->mu, gates + shape->gate, stride, c->params + at->mu_bias, n, heads);
     }
     if (shape->needs.slot_decay) {
-        c->linear.forward(saved->low, scratch->normed, c->params + at->decay_down, n, shape->width, shape->rank);
-        c->linear.forward(saved->alpha, saved->low, c->params + at->decay_up, n, shape->rank, shape->decay);
+        c->linear.forward(saved->low, scratch->normed, block_weights(at->decay_down, c), n, shape->width, shape->rank);
+        c->linear.forward(saved->alpha, rows_f32(saved->low), block_weights(at->decay_up, c), n, shape->rank, shape->decay);
         k->slot_decay_forward(saved->alpha, saved->alpha, c->params + at->decay_bias, n, shape->decay);
     }
 }
@@ -203,7 +205,7 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     float eps = (float)c->config->norm_eps;
     MixerShape mixer = mixer_shape(c);
     MixerTensors in = mixer_tensors(saved, at, c);
-    const float *gated = saved->o;
+    Rows gated = rows_f32(saved->o);
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, shape->width);
     block_linear(saved->projection, scratch->normed, at->projection, n, shape->width, shape->projection, c);
     if (!shape->needs.bare) {
@@ -239,8 +241,12 @@ void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *sc
         }
         return;
     }
+    float *h13 = saved->h13.bf16 ? scratch->h13 : saved->h13.data;
     k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, (float)c->config->norm_eps, n, shape->width);
-    block_linear(saved->h13, scratch->normed, at->w13, n, shape->width, 2 * shape->hidden, c);
+    block_linear(h13, scratch->normed, at->w13, n, shape->width, 2 * shape->hidden, c);
+    if (saved->h13.bf16) {
+        k->round_bf16(saved->h13.data, h13, n * 2 * shape->hidden);
+    }
     if (x_out == NULL) {
         return;
     }
@@ -256,12 +262,12 @@ static void mlp_half_backward(float *dx, float *dparams, const BlockSaved *saved
     size_t n = c->batch * c->length, hidden = shape->hidden, width = shape->width;
     float eps = (float)c->config->norm_eps;
     k->swiglu_forward(scratch->inner, saved->h13, n, hidden);
-    c->linear.backward_weight(dparams + at->w2, dx, scratch->inner, n, hidden, width);
-    c->linear.backward_input(scratch->dinner, dx, c->params + at->w2, n, hidden, width, false);
+    c->linear.backward_weight(dparams + at->w2, rows_f32(dx), scratch->inner, n, hidden, width);
+    c->linear.backward_input(scratch->dinner, rows_f32(dx), block_weights(at->w2, c), n, hidden, width, false);
     k->swiglu_backward(saved->h13, scratch->dinner, saved->h13, n, hidden);
     k->rmsnorm_forward(scratch->normed, saved->x_mid, c->params + at->mlp_norm, eps, n, width);
     c->linear.backward_weight(dparams + at->w13, saved->h13, scratch->normed, n, width, 2 * hidden);
-    c->linear.backward_input(scratch->dnormed, saved->h13, c->params + at->w13, n, width, 2 * hidden, false);
+    c->linear.backward_input(scratch->dnormed, saved->h13, block_weights(at->w13, c), n, width, 2 * hidden, false);
     k->rmsnorm_backward(dx, dparams + at->mlp_norm, scratch->dnormed, saved->x_mid, c->params + at->mlp_norm, eps, n, width);
 }
 
@@ -273,15 +279,15 @@ static void output_backward(const float *dx, float *dparams, const BlockSaved *s
     const BlockShape *shape = &at->shape;
     size_t n = c->batch * c->length, d_head = (size_t)c->config->d_head;
     if (shape->needs.bare) {
-        c->linear.backward_weight(dparams + at->o, dx, saved->o, n, shape->value, shape->width);
-        c->linear.backward_input(scratch->do_, dx, c->params + at->o, n, shape->value, shape->width, false);
+        c->linear.backward_weight(dparams + at->o, rows_f32(dx), rows_f32(saved->o), n, shape->value, shape->width);
+        c->linear.backward_input(scratch->do_, rows_f32(dx), block_weights(at->o, c), n, shape->value, shape->width, false);
         return;
     }
     float eps = (float)c->config->norm_eps;
     const float *z = saved->projection + shape->channels;
     k->gate_forward(scratch->inner, saved->o, z, shape->projection, c->params + at->out_norm, eps, n, shape->heads, d_head);
-    c->linear.backward_weight(dparams + at->o, dx, scratch->inner, n, shape->value, shape->width);
-    c->linear.backward_input(scratch->dinner, dx, c->params + at->o, n, shape->value, shape->width, false);
+    c->linear.backward_weight(dparams + at->o, rows_f32(dx), scratch->inner, n, shape->value, shape->width);
+    c->linear.backward_input(scratch->dinner, rows_f32(dx), block_weights(at->o, c), n, shape->value, shape->width, false);
     k->gate_backward(scratch->do_, scratch->dprojection + shape->channels, dparams + at->out_norm, scratch->dinner, saved->o, z, shape->projection,
                      c->params + at->out_norm, eps, n, shape->heads, d_head);
 }
@@ -334,8 +340,9 @@ static void gates_backward(float *dparams, const BlockSaved *saved, const BlockS
     }
     if (shape->needs.slot_decay) {
         k->slot_decay_backward(scratch->dalpha, dparams + at->decay_bias, scratch->dalpha, saved->alpha, n, shape->decay);
-        c->linear.backward_weight(dparams + at->decay_up, scratch->dalpha, saved->low, n, shape->rank, shape->decay);
-        c->linear.backward_input(scratch->dlow, scratch->dalpha, c->params + at->decay_up, n, shape->rank, shape->decay, false);
+        Rows dalpha = rows_f32(scratch->dalpha);
+        c->linear.backward_weight(dparams + at->decay_up, dalpha, rows_f32(saved->low), n, shape->rank, shape->decay);
+        c->linear.backward_input(scratch->dlow, dalpha, block_weights(at->decay_up, c), n, shape->rank, shape->decay, false);
     }
 }
 
@@ -356,14 +363,15 @@ void block_backward(float *dx, float *dparams, const BlockSaved *saved, const Bl
         k->conv_backward(scratch->dprojection, dparams + at->conv_weight, dparams + at->conv_bias, scratch->conv_sums, scratch->dqkv, saved->projection,
                          c->params + at->conv_weight, c->params + at->conv_bias, &conv);
     }
+    Rows dprojection = rows_f32(scratch->dprojection), dlow = rows_f32(scratch->dlow);
     k->rmsnorm_forward(scratch->normed, saved->x, c->params + at->norm, eps, n, width);
-    c->linear.backward_weight(dparams + at->projection, scratch->dprojection, scratch->normed, n, width, shape->projection);
+    c->linear.backward_weight(dparams + at->projection, dprojection, scratch->normed, n, width, shape->projection);
     if (shape->needs.slot_decay) {
-        c->linear.backward_weight(dparams + at->decay_down, scratch->dlow, scratch->normed, n, width, shape->rank);
+        c->linear.backward_weight(dparams + at->decay_down, dlow, scratch->normed, n, width, shape->rank);
     }
-    c->linear.backward_input(scratch->dnormed, scratch->dprojection, c->params + at->projection, n, width, shape->projection, false);
+    c->linear.backward_input(scratch->dnormed, dprojection, block_weights(at->projection, c), n, width, shape->projection, false);
     if (shape->needs.slot_decay) {
-        c->linear.backward_input(scratch->dnormed, scratch->dlow, c->params + at->decay_down, n, width, shape->rank, true);
+        c->linear.backward_input(scratch->dnormed, dlow, block_weights(at->decay_down, c), n, width, shape->rank, true);
     }
     k->rmsnorm_backward(dx, dparams + at->norm, scratch->dnormed, saved->x, c->params + at->norm, eps, n, width);
 }

@@ -10,6 +10,7 @@
 #include "model/kernels/kernels.h"
 #include "model/mixers/mixer.h"
 #include "model/packed.h"
+#include "model/panels.h"
 #include "model/params.h"
 
 // What follows from a configuration for one layer. Columns that a layer does not have count 0.
@@ -55,14 +56,15 @@ typedef struct BlockSaved {
     float *o;            // [N, H·d]
     float *mixer;        // what the mixer keeps; NULL in inference
     float *x_mid;        // [N, D] after the mixer's half
-    float *h13;          // [N, 2F]
+    Rows h13;            // [N, 2F], in training in bf16 rounded to it
 } BlockSaved;
 
 // Memory that the layers share, as wide as the widest. The d… are for the backward only. What is never alive at once may be the same memory: normed,
-// dnormed and dqkv; inner, dinner and mixer (workspace.c plans it).
+// dnormed and dqkv; inner, dinner and mixer; h13 and what only the backward needs (workspace.c plans it).
 typedef struct BlockScratch {
-    float *normed;       // [N, D]
-    float *inner;        // [N, max(H·d, F)]
+    Rows normed;         // [N, D]; what only products read is bf16 in training in bf16
+    Rows inner;          // [N, max(H·d, F)]
+    float *h13;          // [N, 2F] where saved->h13 is bf16: before it is rounded
     float *mixer;        // what the mixer asks for
     float *dnormed;      // [N, D]
     float *dinner;       // [N, max(H·d, F)]
@@ -77,9 +79,9 @@ typedef struct BlockScratch {
 
 // The three products of a linear layer, in the precision of the run (kernels.h).
 typedef struct LinearKernels {
-    void (*forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-    void (*backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-    void (*backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+    void (*forward)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+    void (*backward_input)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+    void (*backward_weight)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
 } LinearKernels;
 
 LinearKernels linear_kernels(const Kernels *kernels, bool bf16);
@@ -91,12 +93,16 @@ typedef struct BlockContext {
     LinearKernels linear;
     const float *params;       // the arena
     const PackedWeights *packed;   // the matrices in inference, or NULL: they stand in the arena
+    const PanelSet *panels;        // what bf16 products read beside the arena, or NULL
     size_t batch, length, position;
     const uint8_t *starts;     // [B·T] where documents begin (kernels/documents.h), or NULL; only without states
 } BlockContext;
 
+// The matrix at offset `at` of the arena, which is not packed, as products read it.
+Weights block_weights(size_t at, const BlockContext *context);
+
 // out [n, n_out] = x [n, n_in] · Wᵀ with the matrix W [n_out, n_in] at offset `at` of the arena.
-void block_linear(float *out, const float *x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *context);
+void block_linear(float *out, Rows x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *context);
 
 // x_out [N, D] from saved->x. states: the first sequence's state, state_stride floats from one to the next, or NULL. x_out may be saved->x;
 // NULL: only what block_backward needs is computed again.

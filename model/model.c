@@ -48,31 +48,82 @@ void model_free(Model *model)
     free(model->params);
     free(model->blocks);
     packed_free(model->packed);
+    panel_set_free(model->panels);
     tensor_table_free(&model->table);
     tensor_table_free(&model->state);
     *model = (Model){0};
 }
 
-// The matrices that products read, in the order of the arena. Returns how many: at most 4 a layer and 2.
-static size_t list_matrices(MatrixPlace *places, const Model *model)
+#define BLOCK_MATRICES 4
+
+// The matrices of a block that products read, in the order of the arena. Returns how many.
+static size_t list_block(MatrixPlace places[BLOCK_MATRICES], const BlockOffsets *at)
+{
+    BlockShape shape = at->shape;
+    places[0] = (MatrixPlace){at->projection, shape.projection, shape.width};
+    places[1] = (MatrixPlace){at->o, shape.width, shape.value};
+    places[2] = (MatrixPlace){at->w13, 2 * shape.hidden, shape.width};
+    places[3] = (MatrixPlace){at->w2, shape.width, shape.hidden};
+    return shape.hidden > 0 ? 4 : 2;
+}
+
+// Those of the whole model, with an embedding that is not the head, too, or without; in an array to free. NULL with `error` set when there is no memory.
+static MatrixPlace *list_matrices(size_t *count, const Model *model, bool embedding, Error *error)
 {
     const ModelConfig *config = &model->config;
-    size_t count = 0, width = (size_t)config->d_model, vocab = (size_t)config->vocab_size;
-    places[count++] = (MatrixPlace){model->embed, vocab, width};
+    size_t width = (size_t)config->d_model, vocab = (size_t)config->vocab_size;
+    MatrixPlace *places = calloc((size_t)config->n_layer * BLOCK_MATRICES + 2, sizeof *places);
+    *count = 0;
+    if (places == NULL) {
+        error_set(error, "no memory for the list of the model's matrices");
+        return NULL;
+    }
+    if (embedding || config->tie_embeddings) {
+        places[(*count)++] = (MatrixPlace){model->embed, vocab, width};
+    }
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
-        const BlockOffsets *at = &model->blocks[layer];
-        BlockShape shape = at->shape;
-        places[count++] = (MatrixPlace){at->projection, shape.projection, width};
-        places[count++] = (MatrixPlace){at->o, width, shape.value};
-        if (shape.hidden > 0) {
-            places[count++] = (MatrixPlace){at->w13, 2 * shape.hidden, width};
-            places[count++] = (MatrixPlace){at->w2, width, shape.hidden};
-        }
+        *count += list_block(places + *count, &model->blocks[layer]);
     }
     if (!config->tie_embeddings) {
-        places[count++] = (MatrixPlace){model->head, vocab, width};
+        places[(*count)++] = (MatrixPlace){model->head, vocab, width};
     }
-    return count;
+    return places;
+}
+
+int model_use_bf16(Model *model, Error *error)
+{
+    assert(model->packed == NULL && !model->bf16);
+    if (model->kernels->make_panels != NULL) {
+        size_t count;
+        MatrixPlace *places = list_matrices(&count, model, false, error);
+        model->panels = places == NULL ? NULL : panel_set_create(places, count, error);
+        free(places);
+        if (model->panels == NULL) {
+            return -1;
+        }
+    }
+    model->bf16 = true;
+    model_update_bf16(model);
+    return 0;
+}
+
+void model_update_bf16(Model *model)
+{
+    if (model->panels != NULL) {
+        panel_set_make(model->panels, model->params, model->kernels);
+    }
+}
+
+size_t model_bf16_bytes(const ModelConfig *config)
+{
+    const Kernels *kernels = kernels_available()[0];
+    MatrixPlace places[BLOCK_MATRICES] = {{0, (size_t)config->vocab_size, (size_t)config->d_model}};
+    size_t bytes = panel_set_bytes(places, 1);
+    for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
+        BlockOffsets at = {.shape = block_shape(config, kernels->mixers, layer)};
+        bytes += panel_set_bytes(places, list_block(places, &at));
+    }
+    return kernels->make_panels == NULL ? 0 : bytes;
 }
 
 // Moves what is not packed into an arena of its own. Packed matrices keep their offsets: these are what they are found by.
@@ -104,15 +155,13 @@ static int drop_packed(Model *model, const PackedWeights *packed, Error *error)
 
 int model_pack(Model *model, WeightType type, Error *error)
 {
-    assert(model->packed == NULL);
+    assert(model->packed == NULL && !model->bf16);
     if (type == WEIGHTS_F32) {
         return 0;
     }
-    MatrixPlace *places = calloc((size_t)model->config.n_layer * 4 + 2, sizeof *places);
-    if (places == NULL) {
-        return error_set(error, "no memory for the list of the model's matrices");
-    }
-    PackedWeights *packed = packed_create(model->params, places, list_matrices(places, model), &model->table, type, error);
+    size_t count;
+    MatrixPlace *places = list_matrices(&count, model, true, error);
+    PackedWeights *packed = places == NULL ? NULL : packed_create(model->params, places, count, &model->table, type, error);
     free(places);
     if (packed == NULL || drop_packed(model, packed, error) != 0) {
         packed_free(packed);
@@ -148,8 +197,8 @@ void model_state_init(const Model *model, float *state)
 
 static BlockContext context_of(const Model *model, const Workspace *w, size_t position)
 {
-    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, model->packed, w->batch, w->length,
-                          position, w->starts};
+    return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, model->packed, model->panels, w->batch,
+                          w->length, position, w->starts};
 }
 
 static void embed(float *out, const Model *model, const int32_t *tokens, size_t n)
@@ -167,6 +216,7 @@ static void run_blocks(const Model *model, Workspace *w, float *states, size_t p
     const ModelConfig *config = &model->config;
     size_t n = w->batch * w->length, width = (size_t)config->d_model, layers = (size_t)config->n_layer;
     assert(w->batch <= w->max_batch && w->length <= w->max_length);
+    assert(w->bf16 == model->bf16);
     assert(w->use == WORKSPACE_INFERENCE ? w->starts == NULL : states == NULL && model->packed == NULL);
     for (size_t i = 0; i < n; i++) {
         assert(tokens[i] >= 0 && tokens[i] < config->vocab_size);
@@ -208,13 +258,13 @@ void model_logits(float *logits, const Model *model, Workspace *w, size_t first_
     size_t width = (size_t)model->config.d_model;
     assert(first_row + n_rows <= w->batch * w->length);
     BlockContext context = context_of(model, w, 0);
-    block_linear(logits, w->hidden + first_row * width, model->head, n_rows, width, (size_t)model->config.vocab_size, &context);
+    block_linear(logits, rows_from(w->hidden, first_row * width), model->head, n_rows, width, (size_t)model->config.vocab_size, &context);
 }
 
 double model_loss(float *losses, float *dparams, const Model *model, Workspace *w, const int32_t *targets, float scale)
 {
     const Kernels *k = model->kernels;
-    LinearKernels linear = linear_kernels(k, model->bf16);
+    BlockContext context = context_of(model, w, 0);
     size_t n = w->batch * w->length, width = (size_t)model->config.d_model, vocab = (size_t)model->config.vocab_size;
     double total = 0.0;
     assert(dparams == NULL || w->use != WORKSPACE_INFERENCE);
@@ -229,8 +279,9 @@ double model_loss(float *losses, float *dparams, const Model *model, Workspace *
             memcpy(losses + first, w->row_losses, rows * sizeof(float));
         }
         if (dparams != NULL) {
-            linear.backward_input(w->dhidden + first * width, w->logits, model->params + model->head, rows, width, vocab, false);
-            linear.backward_weight(dparams + model->head, w->logits, w->hidden + first * width, rows, width, vocab);
+            Rows dlogits = rows_f32(w->logits), hidden = rows_from(w->hidden, first * width);
+            context.linear.backward_input(w->dhidden + first * width, dlogits, block_weights(model->head, &context), rows, width, vocab, false);
+            context.linear.backward_weight(dparams + model->head, dlogits, hidden, rows, width, vocab);
         }
     }
     return total;

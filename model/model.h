@@ -13,12 +13,14 @@
 #include "model/config.h"
 #include "model/kernels/kernels.h"
 #include "model/packed.h"
+#include "model/panels.h"
 #include "model/params.h"
 
 typedef struct Model {
     ModelConfig config;
     const Kernels *kernels;
-    bool bf16;            // matrix products round their factors to bf16 (false after model_create); all else stays f32
+    bool bf16;            // after model_use_bf16
+    PanelSet *panels;     // then the matrices in bf16, where the products of this build read them; else NULL
     TensorTable table;    // names and places of the parameters
     float *params;        // [table.total]; once packed only what is not packed, where the table says
     PackedWeights *packed;   // the matrices after model_pack, else NULL
@@ -33,6 +35,14 @@ typedef struct Model {
 // Validates the configuration and allocates zeroed parameters. Returns 0, or -1 with `error` set and nothing to free.
 int model_create(Model *model, const ModelConfig *config, const Kernels *kernels, Error *error);
 void model_free(Model *model);
+
+// For training in bf16: matrix products multiply bf16, of activations what only products read is kept in it, and so is the input of the MLP's gate; all else
+// stays f32. Workspaces made before do not fit the model any more. Returns 0, or -1 with `error` set (no memory) and the model as before.
+int model_use_bf16(Model *model, Error *error);
+// After params have changed: the matrices in bf16 are made anew. In f32 nothing happens.
+void model_update_bf16(Model *model);
+// Bytes that model_use_bf16 allocates.
+size_t model_bf16_bytes(const ModelConfig *config);
 
 // For inference: converts the matrices to `type` once and frees them in f32, so that the model can no longer be trained or saved. Norms, biases,
 // convolutions and start states stay f32. WEIGHTS_F32 changes nothing. Returns 0, or -1 with `error` set (packed_create) and the model as before.
@@ -57,7 +67,7 @@ typedef struct Workspace Workspace;
 Workspace *workspace_create(const Model *model, size_t batch, size_t length, WorkspaceUse use, Error *error);
 void workspace_free(Workspace *workspace);
 // What workspace_create would allocate, in bytes.
-size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use);
+size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use, bool bf16);
 
 // One sequence's state has model->state.total floats; this sets it to the start (zero tails, normalised state0).
 void model_state_init(const Model *model, float *state);

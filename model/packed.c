@@ -8,13 +8,9 @@
 #include "base/memory.h"
 #include "base/progress.h"
 
-typedef struct Packed {
-    MatrixPlace place;
-    PackedMatrix matrix;
-} Packed;
-
 struct PackedWeights {
-    Packed *items;      // by rising offset
+    MatrixPlace *places;      // by rising offset
+    PackedMatrix *matrices;   // of each place
     size_t count;
     char *memory;       // of all matrices
     size_t bytes;
@@ -49,8 +45,9 @@ static const Tensor *tensor_at(const TensorTable *table, size_t offset)
 
 static int list_matrices(PackedWeights *packed, const MatrixPlace *places, size_t count, const TensorTable *table, WeightType type, Error *error)
 {
-    packed->items = calloc(count + 1, sizeof *packed->items);
-    if (packed->items == NULL) {
+    packed->places = calloc(count + 1, sizeof *packed->places);
+    packed->matrices = calloc(count + 1, sizeof *packed->matrices);
+    if (packed->places == NULL || packed->matrices == NULL) {
         return error_set(error, "no memory for the list of the model's matrices");
     }
     for (size_t i = 0; i < count; i++) {
@@ -61,8 +58,9 @@ static int list_matrices(PackedWeights *packed, const MatrixPlace *places, size_
                              p->n_in, PACKED_MAX_IN, type_names[type]);
         }
         size_t units = (p->n_in + PACKED_UNIT - 1) / PACKED_UNIT;
-        PackedMatrix matrix = {.type = type, .n_out = p->n_out, .n_in = p->n_in, .lines = units * (PACKED_UNIT / packed_line_numbers(type))};
-        packed->items[packed->count++] = (Packed){*p, matrix};
+        packed->places[i] = *p;
+        packed->matrices[i] = (PackedMatrix){.type = type, .n_out = p->n_out, .n_in = p->n_in, .lines = units * (PACKED_UNIT / packed_line_numbers(type))};
+        packed->count++;
     }
     return 0;
 }
@@ -79,7 +77,7 @@ static void place_matrices(PackedWeights *packed)
 {
     packed->bytes = 0;
     for (size_t i = 0; i < packed->count; i++) {
-        PackedMatrix *m = &packed->items[i].matrix;
+        PackedMatrix *m = &packed->matrices[i];
         bool int8 = m->type == WEIGHTS_INT8;
         m->memory = take(packed, (m->n_out + PACKED_ROWS - 1) / PACKED_ROWS * PACKED_ROWS * m->lines * PACKED_LINE);
         m->scales = int8 ? (float *)(void *)take(packed, m->n_out * sizeof(float)) : NULL;
@@ -129,13 +127,13 @@ static bool pack_int8_row(PackedMatrix *m, size_t row, const float *w)
     return true;
 }
 
-static bool pack_matrix(Packed *packed, const float *params)
+// From the matrix in the arena.
+static bool pack_matrix(PackedMatrix *m, const float *weights)
 {
-    PackedMatrix *m = &packed->matrix;
     bool finite = true;
 #pragma omp parallel for schedule(static) reduction(&& : finite) if (m->n_out > 64)
     for (size_t row = 0; row < m->n_out; row++) {
-        const float *w = params + packed->place.offset + row * m->n_in;
+        const float *w = weights + row * m->n_in;
         if (m->type == WEIGHTS_BF16) {
             pack_bf16_row(m, row, w);
         } else {
@@ -176,7 +174,8 @@ PackedWeights *packed_create(const float *params, const MatrixPlace *places, siz
     if (result == 0) {
         place_matrices(packed);
         for (size_t i = 0; i < packed->count && result == 0; i++) {
-            result = pack_matrix(&packed->items[i], params) ? 0 : refuse_weight(params, &packed->items[i].place, table, error);
+            const MatrixPlace *place = &packed->places[i];
+            result = pack_matrix(&packed->matrices[i], params + place->offset) ? 0 : refuse_weight(params, place, table, error);
         }
     }
     if (result != 0) {
@@ -189,7 +188,8 @@ PackedWeights *packed_create(const float *params, const MatrixPlace *places, siz
 void packed_free(PackedWeights *packed)
 {
     if (packed != NULL) {
-        free(packed->items);
+        free(packed->places);
+        free(packed->matrices);
         free(packed->memory);
         free(packed);
     }
@@ -197,31 +197,17 @@ void packed_free(PackedWeights *packed)
 
 // ---- use ----
 
-// The last item that begins at or before the offset; NULL when there is none.
-static const Packed *last_before(const PackedWeights *packed, size_t offset)
-{
-    size_t low = 0, high = packed->count;   // it is before `high`, and not before `low` unless low is 0
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (packed->items[middle].place.offset <= offset) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low == 0 ? NULL : &packed->items[low - 1];
-}
-
 const PackedMatrix *packed_find(const PackedWeights *packed, size_t offset)
 {
-    const Packed *item = last_before(packed, offset);
-    return item != NULL && item->place.offset == offset ? &item->matrix : NULL;
+    size_t until = matrix_places_until(packed->places, packed->count, offset);
+    return until > 0 && packed->places[until - 1].offset == offset ? &packed->matrices[until - 1] : NULL;
 }
 
 bool packed_holds(const PackedWeights *packed, size_t offset)
 {
-    const Packed *item = last_before(packed, offset);
-    return item != NULL && offset - item->place.offset < item->place.n_out * item->place.n_in;
+    size_t until = matrix_places_until(packed->places, packed->count, offset);
+    const MatrixPlace *last = packed->places + (until > 0 ? until - 1 : 0);
+    return until > 0 && offset - last->offset < last->n_out * last->n_in;
 }
 
 void packed_embedding(float *out, const PackedMatrix *table, const int32_t *ids, size_t n)
@@ -241,8 +227,8 @@ size_t packed_total(const PackedWeights *packed, size_t *weights)
     size_t bytes = 0;
     *weights = 0;
     for (size_t i = 0; i < packed->count; i++) {
-        bytes += packed_bytes(&packed->items[i].matrix);
-        *weights += packed->items[i].place.n_out * packed->items[i].place.n_in;
+        bytes += packed_bytes(&packed->matrices[i]);
+        *weights += packed->places[i].n_out * packed->places[i].n_in;
     }
     return bytes;
 }

@@ -10,11 +10,6 @@
 #include "model/kernels/packed.h"
 #include "model/params.h"
 
-// A matrix [n_out, n_in] of the arena, perhaps made of several tensors that stand together.
-typedef struct MatrixPlace {
-    size_t offset, n_out, n_in;
-} MatrixPlace;
-
 typedef struct PackedWeights PackedWeights;
 
 // Packs matrices of the arena, listed in its order; the table gives tensors' names for errors.

@@ -187,6 +187,20 @@ const Tensor *tensor_find(const TensorTable *table, const char *name)
     return NULL;
 }
 
+size_t matrix_places_until(const MatrixPlace *places, size_t count, size_t offset)
+{
+    size_t low = 0, high = count;   // the answer lies between them
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (places[middle].offset <= offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 static bool ends_with(const char *name, const char *end)
 {
     size_t n = strlen(name), e = strlen(end);

@@ -35,6 +35,14 @@ void tensor_table_free(TensorTable *table);
 // The tensor of that name, or NULL.
 const Tensor *tensor_find(const TensorTable *table, const char *name);
 
+// A matrix [n_out, n_in] of the arena, perhaps made of several tensors that stand together.
+typedef struct MatrixPlace {
+    size_t offset, n_out, n_in;
+} MatrixPlace;
+
+// How many of these matrices, listed in the order of the arena, begin at or before the offset.
+size_t matrix_places_until(const MatrixPlace *places, size_t count, size_t offset);
+
 // Start values (lattice.md 5 and 6): matrices and embedding N(0, 0.02²), output projections N(0, 0.02²/(2·n_layer)), convolutions N(0, 0.5²),
 // norms 1, biases 0 except mu 4 and g: logit(√(m/(2·T·d))) with T = train_length where a memory has a start state, for Mamba-2 steps of 0.001 to 0.1 (and
 // rates exp(A) of 1 to 16), each plus gate_shift but Mamba-2's. state0 is one common direction plus N(0, 0.02²), of ttt the noise alone, with random_start N(0, 1/d).

@@ -18,15 +18,22 @@ typedef struct Planner {
     bool overflow;
 } Planner;
 
-static float *take(Planner *planner, size_t rows, size_t columns)
+static void *take_bytes(Planner *planner, size_t rows, size_t columns, size_t size)
 {
-    size_t floats, bytes;
-    if (__builtin_mul_overflow(rows, columns, &floats) || __builtin_mul_overflow(floats, sizeof(float), &bytes) || bytes > SIZE_MAX / 2 ||
+    size_t count, bytes;
+    if (__builtin_mul_overflow(rows, columns, &count) || __builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2 ||
         __builtin_add_overflow(planner->used, (bytes + 63) & ~(size_t)63, &planner->used)) {
         planner->overflow = true;
         return NULL;
     }
-    return planner->memory == NULL ? NULL : (float *)(void *)(planner->memory + planner->used - ((bytes + 63) & ~(size_t)63));
+    return planner->memory == NULL ? NULL : planner->memory + planner->used - ((bytes + 63) & ~(size_t)63);
+}
+
+static float *take(Planner *planner, size_t rows, size_t columns) { return take_bytes(planner, rows, columns, sizeof(float)); }
+
+static Rows take_rows(Planner *planner, size_t rows, size_t columns, bool bf16)
+{
+    return (Rows){take_bytes(planner, rows, columns, bf16 ? sizeof(uint16_t) : sizeof(float)), bf16};
 }
 
 // Parts of the plan that are never alive at once and begin at the same place.
@@ -44,7 +51,7 @@ static void overlay_next(Overlay *overlay, Planner *p)
 
 static void overlay_end(const Overlay *overlay, Planner *p) { p->used = p->used > overlay->end ? p->used : overlay->end; }
 
-static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, bool training)
+static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape *shape, size_t mixer_floats, const Workspace *w)
 {
     saved->projection = take(p, n, shape->projection);
     saved->qkv = take(p, n, shape->conv);
@@ -53,27 +60,34 @@ static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape
     saved->low = take(p, n, shape->rank);
     saved->alpha = take(p, n, shape->decay);
     saved->o = take(p, n, shape->value);
-    saved->mixer = training ? take(p, 1, mixer_floats) : NULL;
+    saved->mixer = w->use != WORKSPACE_INFERENCE ? take(p, 1, mixer_floats) : NULL;
     saved->x_mid = take(p, n, shape->width);
-    saved->h13 = take(p, n, 2 * shape->hidden);
+    saved->h13 = take_rows(p, n, 2 * shape->hidden, false);
 }
 
 // Lifetimes in block.c: a linear layer's input (normed, inner) is dead when the gradient into it (dnormed, dinner) is written, the mixer runs when inner
-// is, and dqkv lives only from the mixer's backward to the convolution's.
-static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sums, const BlockShape *shape, size_t mixer_floats, bool training)
+// is, and dqkv lives only from the mixer's backward to the convolution's. h13 is dead when the forward, or what the backward repeats of it, ends.
+static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sums, const BlockShape *shape, size_t mixer_floats, const Workspace *w)
 {
+    bool training = w->use != WORKSPACE_INFERENCE;
     Overlay rows = overlay_begin(p);
-    scratch->normed = scratch->dnormed = take(p, n, shape->width);
+    scratch->dnormed = take(p, n, shape->width);
+    scratch->normed = (Rows){scratch->dnormed, w->bf16};
     overlay_next(&rows, p);
     scratch->dqkv = take(p, n, training ? shape->conv : 0);
     overlay_end(&rows, p);
 
     Overlay inner = overlay_begin(p);
-    scratch->inner = scratch->dinner = take(p, n, shape->value > shape->hidden ? shape->value : shape->hidden);
+    scratch->dinner = take(p, n, shape->value > shape->hidden ? shape->value : shape->hidden);
+    scratch->inner = (Rows){scratch->dinner, w->bf16};
     overlay_next(&inner, p);
     scratch->mixer = take(p, 1, mixer_floats);
     overlay_end(&inner, p);
     scratch->start = take(p, shape->relative ? (training ? 2 : 1) : 0, shape->query * (shape->value / shape->heads));
+
+    Overlay passes = overlay_begin(p);
+    scratch->h13 = take(p, n, 0);
+    overlay_next(&passes, p);
     if (training) {
         scratch->do_ = take(p, n, shape->value);
         scratch->conv_sums = take(p, sums, shape->conv);
@@ -83,6 +97,7 @@ static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sum
         scratch->dlow = take(p, n, shape->rank);
         scratch->dalpha = take(p, n, shape->decay);
     }
+    overlay_end(&passes, p);
 }
 
 // What lives between the last block's forward and its backward.
@@ -91,7 +106,7 @@ static void plan_head(Workspace *w, Planner *p, size_t n, size_t width, size_t v
     size_t rows = LOGIT_FLOATS / vocab;
     rows = rows < LOGIT_ROWS_MIN ? LOGIT_ROWS_MIN : rows;
     size_t parts = (n + rows - 1) / rows;
-    w->hidden = take(p, n, width);
+    w->hidden = take_rows(p, n, width, w->bf16);
     w->dhidden = training ? take(p, n, width) : NULL;
     w->logit_rows = parts == 0 ? 0 : (n + parts - 1) / parts;
     w->logits = take(p, w->logit_rows, vocab);
@@ -143,9 +158,9 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
         }
         if (w->use == WORKSPACE_TRAINING) {
             BlockShape own = block_shape(config, mixers, layer);
-            plan_block(&block, p, n, &own, own.mixer->saved_floats(&mixer_shape), true);
+            plan_block(&block, p, n, &own, own.mixer->saved_floats(&mixer_shape), w);
         } else if (layer == 0) {
-            plan_block(&block, p, n, &shared.block, shared.saved, training);
+            plan_block(&block, p, n, &shared.block, shared.saved, w);
         }
         if (w->blocks != NULL) {
             w->blocks[layer] = block;
@@ -154,7 +169,7 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
     // In inference the last output may take the place of the block's input.
     w->x_out = training ? take(p, n, width) : block.x;
     Overlay phases = overlay_begin(p);
-    plan_scratch(&w->scratch, p, n, w->max_batch * ((size_t)config->conv_width + 1), &shared.block, shared.scratch, training);
+    plan_scratch(&w->scratch, p, n, w->max_batch * ((size_t)config->conv_width + 1), &shared.block, shared.scratch, w);
     overlay_next(&phases, p);
     plan_head(w, p, n, width, (size_t)config->vocab_size, training);
     overlay_end(&phases, p);
@@ -171,9 +186,9 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
     }
 }
 
-size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use)
+size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use, bool bf16)
 {
-    Workspace w = {.max_batch = batch, .max_length = length, .use = use};
+    Workspace w = {.max_batch = batch, .max_length = length, .use = use, .bf16 = bf16};
     Planner planner = {0};
     plan(&w, &planner, config, kernels_available()[0]->mixers);
     return planner.overflow ? SIZE_MAX : planner.used;
@@ -181,10 +196,10 @@ size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, W
 
 Workspace *workspace_create(const Model *model, size_t batch, size_t length, WorkspaceUse use, Error *error)
 {
-    size_t bytes = workspace_bytes(&model->config, batch, length, use);
+    size_t bytes = workspace_bytes(&model->config, batch, length, use, model->bf16);
     Workspace *w = calloc(1, sizeof *w);
     if (w != NULL && bytes != SIZE_MAX) {
-        *w = (Workspace){.max_batch = batch, .max_length = length, .use = use};
+        *w = (Workspace){.max_batch = batch, .max_length = length, .use = use, .bf16 = model->bf16};
         w->blocks = calloc((size_t)model->config.n_layer, sizeof *w->blocks);
         w->memory = memory_large(bytes);
     }

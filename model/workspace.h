@@ -8,6 +8,7 @@
 struct Workspace {
     size_t max_batch, max_length;   // what it was planned for
     WorkspaceUse use;
+    bool bf16;                      // of the model
     size_t batch, length;           // of the last forward
     const uint8_t *starts;          // of its documents, or NULL; the caller's
     char *memory;                   // the one piece
@@ -15,7 +16,7 @@ struct Workspace {
     BlockScratch scratch;
     float *x_out;                   // [N, D] output of the last block
     float *dx;                      // [N, D] training only
-    float *hidden;                  // [N, D] after the final norm; from here to row_losses: shares memory with scratch, alive between forward and backward
+    Rows hidden;                    // [N, D] after the final norm, bf16 in training in bf16; from here to row_losses: shares memory with scratch, alive between forward and backward
     float *dhidden;                 // [N, D] training only
     float *logits;                  // [logit_rows, V]
     size_t logit_rows;

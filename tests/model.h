@@ -16,18 +16,26 @@ static inline ModelConfig small_config(bool tied, int64_t hidden, bool forget_ga
 }
 
 // A model of the configuration with its start values, and a training workspace; ends the test when there is no memory.
-static inline Workspace *new_model(Model *model, const ModelConfig *config, const Kernels *kernels, size_t batch, size_t length)
+static inline Workspace *new_model_in(Model *model, const ModelConfig *config, bool bf16, const Kernels *kernels, size_t batch, size_t length)
 {
     Error error = {""};
     if (model_create(model, config, kernels, &error) < 0) {
         fail_msg("%s", error.text);
     }
     model_init(model, 1, length);
+    if (bf16 && model_use_bf16(model, &error) < 0) {
+        fail_msg("%s", error.text);
+    }
     Workspace *workspace = workspace_create(model, batch, length, WORKSPACE_TRAINING, &error);
     if (workspace == NULL) {
         fail_msg("%s", error.text);
     }
     return workspace;
+}
+
+static inline Workspace *new_model(Model *model, const ModelConfig *config, const Kernels *kernels, size_t batch, size_t length)
+{
+    return new_model_in(model, config, false, kernels, batch, length);
 }
 
 static inline void free_model(Model *model, Workspace *workspace)
@@ -238,13 +246,13 @@ static inline void check_recompute(const ModelConfig *config, size_t batch, size
     Model model;
     Error error = {""};
     rng_seed(&rng, 19, 0);
-    Workspace *keeping = new_model(&model, config, kernels, batch, length), *again = workspace_create(&model, batch, length, WORKSPACE_RECOMPUTE, &error);
+    Workspace *keeping = new_model_in(&model, config, bf16, kernels, batch, length), *again = workspace_create(&model, batch, length, WORKSPACE_RECOMPUTE, &error);
     assert_non_null(again);
-    model.bf16 = bf16;
     size_t n = batch * length, total = model.table.total;
     for (size_t i = 0; i < total; i++) {
         model.params[i] += (float)(0.2 * rng_normal(&rng));
     }
+    model_update_bf16(&model);
     float *grads = pool_floats(&pool, total), *grads_again = pool_floats(&pool, total);
     // Two passes with different data: nothing of the first may stay.
     for (int pass = 0; pass < 2; pass++) {

@@ -1,5 +1,5 @@
-// Products with bf16 factors: against f32 products of rounded factors, on odd sizes, for every instruction set; the bits for any number of threads;
-// a whole model's loss and gradients near f32's; and training that tracks f32.
+// Products with bf16 factors: against f32 products of rounded factors, on odd sizes, for every instruction set; the same bits for any number of threads,
+// from rows that are bf16 already and from panels; layers that store bf16; a whole model's loss and gradients near f32's; and training that tracks f32.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,13 +29,31 @@ static float *random_floats(size_t n, uint64_t stream)
     return x;
 }
 
-static double rounded(float x)
+static uint16_t bf16_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
-    memcpy(&x, &bits, sizeof x);
-    return (double)x;
+    return isnan(x) ? (uint16_t)((bits | 0x400000u) >> 16) : (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t half)
+{
+    float x;
+    memcpy(&x, &(uint32_t){(uint32_t)half << 16}, sizeof x);
+    return x;
+}
+
+static double rounded(float x) { return (double)from_bf16(bf16_of(x)); }
+
+// n numbers as bf16, to free.
+static Rows rows_bf16(const float *x, size_t n)
+{
+    uint16_t *halves = malloc((n + 1) * sizeof *halves);
+    assert_non_null(halves);
+    for (size_t i = 0; i < n; i++) {
+        halves[i] = bf16_of(x[i]);
+    }
+    return (Rows){halves, true};
 }
 
 // Relative RMS of got against Σ_p a[i·ar + p·ac] b[p·br + j·bc] (plus what `start` holds), factors rounded.
@@ -62,23 +80,23 @@ static void check_products(const Kernels *k, size_t n, size_t n_in, size_t n_out
 {
     float *x = random_floats(n * n_in, 1), *w = random_floats(n_out * n_in, 2), *out = random_floats(n * n_out, 3), *again = malloc(n * n_out * sizeof *again);
     float *dx = random_floats(n * n_in, 4), *dw = random_floats(n_out * n_in, 5), *dx_start = random_floats(n * n_in, 4), *dw_start = random_floats(n_out * n_in, 5);
-    k->linear_forward_bf16(out, x, w, n, n_in, n_out);
+    k->linear_forward_bf16(out, rows_f32(x), weights_f32(w), n, n_in, n_out);
     assert_true(product_error(out, NULL, x, n_in, 1, w, 1, n_in, n, n_out, n_in) < 2e-6);
-    k->linear_backward_input_bf16(dx, out, w, n, n_in, n_out, true);
+    k->linear_backward_input_bf16(dx, rows_f32(out), weights_f32(w), n, n_in, n_out, true);
     assert_true(product_error(dx, dx_start, out, n_out, 1, w, n_in, 1, n, n_in, n_out) < 2e-6);
-    k->linear_backward_weight_bf16(dw, out, x, n, n_in, n_out);
+    k->linear_backward_weight_bf16(dw, rows_f32(out), rows_f32(x), n, n_in, n_out);
     assert_true(product_error(dw, dw_start, out, 1, n_out, x, n_in, 1, n_out, n_in, n) < 2e-6);
 #ifdef _OPENMP
     int most = omp_get_max_threads();
     for (int threads = 1; threads <= 3; threads++) {
         omp_set_num_threads(threads);
-        k->linear_forward_bf16(again, x, w, n, n_in, n_out);
+        k->linear_forward_bf16(again, rows_f32(x), weights_f32(w), n, n_in, n_out);
         assert_memory_equal(again, out, n * n_out * sizeof *out);
     }
     omp_set_num_threads(most);
 #endif
     x[0] = NAN;
-    k->linear_forward_bf16(again, x, w, n, n_in, n_out);
+    k->linear_forward_bf16(again, rows_f32(x), weights_f32(w), n, n_in, n_out);
     assert_true(isnan(again[0]) && isnan(again[n_out - 1]));
     free(x), free(w), free(out), free(again), free(dx), free(dw), free(dx_start), free(dw_start);
 }
@@ -92,6 +110,138 @@ static void test_products(void **state)
         check_products(*k, 63, 65, 33);
         check_products(*k, 200, 37, 130);
         check_products(*k, 129, 801, 61);
+    }
+}
+
+// What a panel says of element p of column j is in its place, and zeros are in the places of none.
+static void check_panel(const uint32_t *panels, const float *w, size_t lane, size_t step, size_t cols, size_t depth)
+{
+    for (size_t j = 0; j < (cols + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS; j++) {
+        for (size_t p = 0; p < depth + depth % 2; p++) {
+            uint32_t pair = panels[j / PANEL_COLS * panel_words(depth) + p / 2 * PANEL_COLS + j % PANEL_COLS];
+            uint16_t expected = j < cols && p < depth ? bf16_of(w[j * lane + p * step]) : 0;
+            assert_int_equal(p % 2 == 0 ? pair & 0xffffu : pair >> 16, expected);
+        }
+    }
+}
+
+static WeightPanels new_panels(size_t n_out, size_t n_in)
+{
+    size_t forward = panels_words(n_out, n_in), backward = panels_words(n_in, n_out);
+    WeightPanels panels = {malloc(forward * sizeof(uint32_t)), malloc(backward * sizeof(uint32_t))};
+    assert_true(panels.forward != NULL && panels.backward != NULL);
+    memset(panels.forward, 0xff, forward * sizeof(uint32_t));
+    memset(panels.backward, 0xff, backward * sizeof(uint32_t));
+    return panels;
+}
+
+// Factors that are rounded beforehand give the bits of those that products round themselves.
+static void check_prepared(const Kernels *k, size_t n, size_t n_in, size_t n_out)
+{
+    float *x = random_floats(n * n_in, 1), *w = random_floats(n_out * n_in, 2), *dout = random_floats(n * n_out, 3);
+    size_t counts[3] = {n * n_out, n * n_in, n_out * n_in};
+    float *got[3], *expected[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        got[i] = random_floats(counts[i], 4 + i);
+        expected[i] = random_floats(counts[i], 4 + i);
+    }
+    Rows x_rows = rows_bf16(x, n * n_in), dout_rows = rows_bf16(dout, n * n_out);
+    WeightPanels panels = new_panels(n_out, n_in);
+    k->make_panels(&panels, w, n_out, n_in);
+    check_panel(panels.forward, w, n_in, 1, n_out, n_in);
+    check_panel(panels.backward, w, 1, n_in, n_in, n_out);
+    Weights prepared = {w, &panels};
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        k->linear_forward_bf16(expected[0], rows_f32(x), weights_f32(w), n, n_in, n_out);
+        k->linear_backward_input_bf16(expected[1], rows_f32(dout), weights_f32(w), n, n_in, n_out, accumulate == 1);
+        k->linear_backward_weight_bf16(expected[2], rows_f32(dout), rows_f32(x), n, n_in, n_out);
+        k->linear_forward_bf16(got[0], x_rows, prepared, n, n_in, n_out);
+        k->linear_backward_input_bf16(got[1], dout_rows, prepared, n, n_in, n_out, accumulate == 1);
+        k->linear_backward_weight_bf16(got[2], dout_rows, x_rows, n, n_in, n_out);
+        for (size_t i = 0; i < 3; i++) {
+            assert_memory_equal(got[i], expected[i], counts[i] * sizeof(float));
+        }
+    }
+    for (size_t i = 0; i < 3; i++) {
+        free(got[i]), free(expected[i]);
+    }
+    free(x), free(w), free(dout), free(x_rows.data), free(dout_rows.data), free(panels.forward), free(panels.backward);
+}
+
+static void test_prepared(void **state)
+{
+    (void)state;
+    for (const Kernels *const *k = kernels_available(); *k != NULL; k++) {
+        if ((*k)->make_panels == NULL) {
+            print_message("skipped: panels of %s, whose products come from oneDNN\n", (*k)->name);
+            continue;
+        }
+        check_prepared(*k, 1, 1, 1);
+        check_prepared(*k, 3, 5, 7);
+        check_prepared(*k, 63, 65, 33);
+        check_prepared(*k, 200, 37, 130);
+        check_prepared(*k, 5, 2500, 40);    // two blocks of depth, in the forward and in the backward
+        check_prepared(*k, 5, 40, 2501);
+        check_prepared(*k, 3, 2200, 1300);   // two blocks of columns
+    }
+}
+
+// bf16 numbers as stored are those of the f32 kernel, rounded.
+static void check_rounded(const Kernels *k, const char *name, const uint16_t *got, const float *exact, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (got[i] != bf16_of(exact[i])) {
+            fail_msg("%s %s: element %zu is %.9g, %.9g rounded is %.9g", k->name, name, i, (double)from_bf16(got[i]), (double)exact[i], rounded(exact[i]));
+        }
+    }
+    assert_int_equal(got[n], 0xabcd);   // what lies behind is as it was
+}
+
+// Every layer that stores rows, in f32 and in bf16. A row has `heads` · dim numbers.
+static void check_stored(const Kernels *k, size_t n, size_t heads, size_t dim)
+{
+    size_t row = heads * dim, count = n * row;
+    float *x = random_floats(2 * count, 1), *z = random_floats(count, 2), *w = random_floats(row, 3), *exact = malloc((2 * count + 1) * sizeof *exact);
+    uint16_t *halves = malloc((2 * count + 1) * sizeof *halves);
+    assert_true(exact != NULL && halves != NULL);
+    Rows out = {halves, true};
+    x[count / 2] = NAN;
+    halves[count] = 0xabcd;
+    k->round_bf16(halves, x, count);
+    check_rounded(k, "round_bf16", halves, x, count);
+    k->rmsnorm_forward(rows_f32(exact), x, w, 1e-3f, n, row);
+    k->rmsnorm_forward(out, x, w, 1e-3f, n, row);
+    check_rounded(k, "rmsnorm_forward", halves, exact, count);
+    k->gate_forward(rows_f32(exact), x, z, row, w, 1e-3f, n, heads, dim);
+    k->gate_forward(out, x, z, row, w, 1e-3f, n, heads, dim);
+    check_rounded(k, "gate_forward", halves, exact, count);
+    k->swiglu_forward(rows_f32(exact), rows_f32(x), n, row);
+    k->swiglu_forward(out, rows_f32(x), n, row);
+    check_rounded(k, "swiglu_forward", halves, exact, count);
+    // From inputs in bf16: those of f32 inputs that bf16 holds. The gradient in their place.
+    Rows h = rows_bf16(x, 2 * count);
+    for (size_t i = 0; i < 2 * count; i++) {
+        x[i] = from_bf16(((const uint16_t *)h.data)[i]);
+    }
+    k->swiglu_forward(rows_f32(exact), rows_f32(x), n, row);
+    k->swiglu_forward(out, h, n, row);
+    check_rounded(k, "swiglu_forward of bf16", halves, exact, count);
+    memcpy(halves, h.data, 2 * count * sizeof *halves);
+    halves[2 * count] = 0xabcd;
+    k->swiglu_backward(rows_f32(exact), z, rows_f32(x), n, row);
+    k->swiglu_backward(out, z, out, n, row);
+    check_rounded(k, "swiglu_backward in place", halves, exact, 2 * count);
+    free(x), free(z), free(w), free(exact), free(halves), free(h.data);
+}
+
+static void test_stored(void **state)
+{
+    (void)state;
+    for (const Kernels *const *k = kernels_available(); *k != NULL; k++) {
+        check_stored(*k, 1, 1, 1);
+        check_stored(*k, 3, 2, 63);
+        check_stored(*k, 65, 3, 16);
+        check_stored(*k, 67, 1, 1000);
     }
 }
 
@@ -137,7 +287,10 @@ static void test_model(void **state)
         assert_non_null(w);
         float *exact = malloc(model.table.total * sizeof *exact), *grad = malloc(model.table.total * sizeof *grad);
         double loss = run_model(&model, w, exact, tokens, 2, 70);
-        model.bf16 = true;
+        workspace_free(w);
+        assert_int_equal(model_use_bf16(&model, &error), 0);
+        w = workspace_create(&model, 2, 70, WORKSPACE_TRAINING, &error);
+        assert_non_null(w);
         assert_true(fabs(run_model(&model, w, grad, tokens, 2, 70) / loss - 1.0) < 1e-3);
         for (size_t i = 0; i < model.table.count; i++) {
             const Tensor *tensor = &model.table.items[i];
@@ -159,7 +312,7 @@ static double train(bool bf16)
     Model model;
     assert_int_equal(model_create(&model, &small, kernels_available()[0], &error), 0);
     model_init(&model, 1, LENGTH);
-    model.bf16 = bf16;
+    assert_true(!bf16 || model_use_bf16(&model, &error) == 0);
     Workspace *w = workspace_create(&model, BATCH, LENGTH, WORKSPACE_TRAINING, &error);
     assert_non_null(w);
     size_t n = model.table.total;
@@ -176,6 +329,7 @@ static double train(bool bf16)
         tail += step > steps - 100 ? loss / 100.0 : 0.0;
         float rate = 2e-3f * (1.0f - (float)step / (float)steps);
         model.kernels->adamw(model.params, m, v, grad, n, 1.0f, rate, 0.9f, 0.95f, 1e-8f, 0.0f, 1.0f - powf(0.9f, (float)step), 1.0f - powf(0.95f, (float)step));
+        model_update_bf16(&model);
     }
     free(grad), free(m), free(v);
     workspace_free(w);
@@ -203,6 +357,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_prepared),
+        cmocka_unit_test(test_stored),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_training_tracks),
     };

@@ -29,10 +29,10 @@ enum { N_FORMS = N_RIVALS + sizeof lattice_forms / sizeof lattice_forms[0] };
 static const ReferenceForm *numbered_form(size_t i) { return i < N_RIVALS ? &rival_forms[i] : &lattice_forms[i - N_RIVALS]; }
 
 // Everything that one forward and backward of a batch sets; what is summed over documents last.
-typedef struct Rows {
+typedef struct DocumentRows {
     float *o, *qkv, *g, *mu, *alpha;
     float *state0, *ln_weight, *ln_bias;
-} Rows;
+} DocumentRows;
 
 static float *nan_floats(Pool *pool, size_t n)
 {
@@ -57,10 +57,10 @@ static void check_guard(const char *where, const char *what, const float *x, siz
     }
 }
 
-static Rows new_rows(Pool *pool, const MixerTensors *in, const MixerShape *shape)
+static DocumentRows new_rows(Pool *pool, const MixerTensors *in, const MixerShape *shape)
 {
     size_t n = shape->batch * shape->length, heads = shape->n_head;
-    return (Rows){
+    return (DocumentRows){
         .o = nan_floats(pool, n * heads * shape->d_head),
         .qkv = nan_floats(pool, n * in->qkv_stride),
         .g = in->g != NULL ? nan_floats(pool, n * heads) : NULL,
@@ -73,7 +73,7 @@ static Rows new_rows(Pool *pool, const MixerTensors *in, const MixerShape *shape
 }
 
 // Forward and backward of `shape` rows; everything begins at the first of them.
-static void run_rows(const char *where, Rows *rows, const float *do_, const Mixer *mixer, const MixerTensors *in, const MixerShape *shape)
+static void run_rows(const char *where, DocumentRows *rows, const float *do_, const Mixer *mixer, const MixerTensors *in, const MixerShape *shape)
 {
     Pool pool = {0};
     size_t keys = shape->n_head * shape->n_slot, n_saved = mixer->saved_floats(shape), n_forward = mixer->scratch_floats(shape, false);
@@ -93,7 +93,7 @@ static const float *from(const float *x, size_t n) { return x != NULL ? x + n : 
 static float *from_row(float *x, size_t n) { return x != NULL ? x + n : NULL; }
 
 // The document of `length` rows from row `first` of the batch on, by itself.
-static void run_document(const char *where, Rows *rows, const float *do_, const Mixer *mixer, const MixerTensors *whole, const MixerShape *shape, size_t first,
+static void run_document(const char *where, DocumentRows *rows, const float *do_, const Mixer *mixer, const MixerTensors *whole, const MixerShape *shape, size_t first,
                          size_t length)
 {
     size_t heads = shape->n_head, values = heads * shape->d_head;
@@ -104,7 +104,7 @@ static void run_document(const char *where, Rows *rows, const float *do_, const 
     in.g = from(in.g, first * heads);
     in.mu = from(in.mu, first * heads);
     in.alpha = from(in.alpha, first * in.alpha_stride);
-    Rows own = *rows;
+    DocumentRows own = *rows;
     own.o += first * values;
     own.qkv += first * in.qkv_stride;
     own.g = from_row(own.g, first * heads);
@@ -117,7 +117,7 @@ static void run_document(const char *where, Rows *rows, const float *do_, const 
     run_rows(where, &own, do_ + first * values, mixer, &in, &one);
 }
 
-static void run_documents(const char *where, Rows *rows, const float *do_, const Mixer *mixer, const MixerTensors *in, const MixerShape *shape)
+static void run_documents(const char *where, DocumentRows *rows, const float *do_, const Mixer *mixer, const MixerTensors *in, const MixerShape *shape)
 {
     for (size_t b = 0; b < shape->batch; b++) {
         const uint8_t *starts = sequence_starts(shape->starts, b, shape->length);
@@ -128,7 +128,7 @@ static void run_documents(const char *where, Rows *rows, const float *do_, const
     }
 }
 
-static void check_rows(const char *where, const Rows *actual, const Rows *expected, const MixerTensors *in, const MixerShape *shape, double tolerance,
+static void check_rows(const char *where, const DocumentRows *actual, const DocumentRows *expected, const MixerTensors *in, const MixerShape *shape, double tolerance,
                        double sum_tolerance)
 {
     size_t n = shape->batch * shape->length, heads = shape->n_head, values = heads * shape->d_head;
@@ -181,13 +181,13 @@ static void check_form(const ReferenceForm *form, const size_t size[5], const Ke
             cut_documents(starts + b * c.length, c.length, (cut + b) % DOCUMENT_CUTS, &rng);
         }
         shape.starts = starts;
-        Rows packed = new_rows(&pool, &in, &shape), alone = new_rows(&pool, &in, &shape);
+        DocumentRows packed = new_rows(&pool, &in, &shape), alone = new_rows(&pool, &in, &shape);
         check_threads(1);
         run_rows(where, &packed, do_, mixer, &in, &shape);
         run_documents(where, &alone, do_, mixer, &in, &shape);
         check_rows(where, &packed, &alone, &in, &shape, strcmp(form->mixer, "attention") == 0 ? 1e-5 : 0.0, 1e-5);
         for (int threads = 2; threads <= 3 && cut == DOCUMENTS_RANDOM; threads++) {
-            Rows again = new_rows(&pool, &in, &shape);
+            DocumentRows again = new_rows(&pool, &in, &shape);
             check_threads(threads);
             run_rows(where, &again, do_, mixer, &in, &shape);
             check_rows("several threads", &again, &packed, &in, &shape, 0.0, 0.0);

@@ -57,7 +57,7 @@ static void test_gemm(void **state)
 
 static void linear_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
-    kernels->linear_forward(out[0], in[0], in[1], l->n, l->dim, l->out_dim);
+    kernels->linear_forward(out[0], rows_f32(in[0]), weights_f32(in[1]), l->n, l->dim, l->out_dim);
 }
 
 static void linear_forward_reference(double *const *out, const double *const *in, const Layer *l)
@@ -68,8 +68,8 @@ static void linear_forward_reference(double *const *out, const double *const *in
 // Inputs dout, x, w; outputs dx, dw.
 static void linear_backward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
-    kernels->linear_backward_input(out[0], in[0], in[2], l->n, l->dim, l->out_dim, l->accumulate);
-    kernels->linear_backward_weight(out[1], in[0], in[1], l->n, l->dim, l->out_dim);
+    kernels->linear_backward_input(out[0], rows_f32(in[0]), weights_f32(in[2]), l->n, l->dim, l->out_dim, l->accumulate);
+    kernels->linear_backward_weight(out[1], rows_f32(in[0]), rows_f32(in[1]), l->n, l->dim, l->out_dim);
 }
 
 static void linear_backward_reference(double *const *out, const double *const *in, const Layer *l)
@@ -103,7 +103,7 @@ static void test_linear(void **state)
 
 static void rmsnorm_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
-    kernels->rmsnorm_forward(out[0], in[0], in[1], (float)l->eps, l->n, l->dim);
+    kernels->rmsnorm_forward(rows_f32(out[0]), in[0], in[1], (float)l->eps, l->n, l->dim);
 }
 
 static void rmsnorm_forward_reference(double *const *out, const double *const *in, const Layer *l)
@@ -140,7 +140,7 @@ static void test_rmsnorm(void **state)
 // Inputs o, z (strided), w; output out.
 static void gate_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
-    kernels->gate_forward(out[0], in[0], in[1], l->stride, in[2], (float)l->eps, l->n, l->n_head, l->dim);
+    kernels->gate_forward(rows_f32(out[0]), in[0], in[1], l->stride, in[2], (float)l->eps, l->n, l->n_head, l->dim);
 }
 
 static void gate_forward_reference(double *const *out, const double *const *in, const Layer *l)
@@ -188,7 +188,7 @@ static void test_gate(void **state)
 
 static void swiglu_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
-    kernels->swiglu_forward(out[0], in[0], l->n, l->dim);
+    kernels->swiglu_forward(rows_f32(out[0]), rows_f32(in[0]), l->n, l->dim);
 }
 
 static void swiglu_forward_reference(double *const *out, const double *const *in, const Layer *l)
@@ -205,7 +205,7 @@ static void swiglu_backward_fast(float *const *out, const float *const *in, cons
     if (l->accumulate) {
         memcpy(out[0], in[1], l->in_counts[1] * sizeof *out[0]);
     }
-    kernels->swiglu_backward(out[0], in[0], l->accumulate ? out[0] : in[1], l->n, l->dim);
+    kernels->swiglu_backward(rows_f32(out[0]), in[0], rows_f32(l->accumulate ? out[0] : in[1]), l->n, l->dim);
 }
 
 static void swiglu_backward_reference(double *const *out, const double *const *in, const Layer *l)
@@ -537,9 +537,9 @@ static void test_empty(void **state)
         assert_true(c[0] == 5.0f && c[1] == 7.0f);
         (*kernels)->gemm(c, 2, (MatrixView){&x, 1, 1}, (MatrixView){&x, 2, 1}, 1, 2, 0, false);
         assert_true(c[0] == 0.0f && c[1] == 0.0f);
-        (*kernels)->linear_forward(&x, NULL, NULL, 0, 5, 7);
-        (*kernels)->rmsnorm_forward(&x, NULL, &x, 1e-6f, 0, 5);
-        (*kernels)->swiglu_forward(&x, NULL, 0, 5);
+        (*kernels)->linear_forward(&x, rows_f32(NULL), weights_f32(NULL), 0, 5, 7);
+        (*kernels)->rmsnorm_forward(rows_f32(&x), NULL, &x, 1e-6f, 0, 5);
+        (*kernels)->swiglu_forward(rows_f32(&x), rows_f32(NULL), 0, 5);
         (*kernels)->add(&x, NULL, 0);
         assert_true(x == 3.0f);
     }

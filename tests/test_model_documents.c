@@ -21,6 +21,7 @@ static void disturb(Model *model, Rng *rng, double scale)
     for (size_t i = 0; i < model->table.total; i++) {
         model->params[i] += (float)(scale * rng_normal(rng));
     }
+    model_update_bf16(model);
 }
 
 static double documents_pass(float *grads, float *logits, const Model *model, Workspace *workspace, const uint8_t *starts, const int32_t *tokens,
@@ -153,9 +154,8 @@ static void check_leak(const ModelConfig *config, size_t border, bool bf16, cons
     Model model;
     Pair pair;
     rng_seed(&rng, 83, border);
-    Workspace *workspace = new_model(&model, config, kernels, BATCH, LENGTH);
+    Workspace *workspace = new_model_in(&model, config, bf16, kernels, BATCH, LENGTH);
     size_t vocab = (size_t)config->vocab_size, width = (size_t)config->d_model, total = model.table.total, rest = (N - border) * vocab;
-    model.bf16 = bf16;
     disturb(&model, &rng, 0.2);
     make_pair(&pair, border, config->vocab_size, &rng);
     float *logits[3], *grads[2], *embed = model.params + model.embed;
@@ -246,10 +246,10 @@ static void check_same_bits(const ModelConfig *config, bool bf16, const Kernels 
     Model model;
     Error error = {""};
     rng_seed(&rng, 87, 0);
-    Workspace *keeping = new_model(&model, config, kernels, BATCH, LENGTH), *again = workspace_create(&model, BATCH, LENGTH, WORKSPACE_RECOMPUTE, &error);
+    Workspace *keeping = new_model_in(&model, config, bf16, kernels, BATCH, LENGTH);
+    Workspace *again = workspace_create(&model, BATCH, LENGTH, WORKSPACE_RECOMPUTE, &error);
     assert_non_null(again);
     size_t total = model.table.total;
-    model.bf16 = bf16;
     disturb(&model, &rng, 0.2);
     int32_t *tokens = random_tokens(&pool, &rng, N, config->vocab_size, false), *targets = random_tokens(&pool, &rng, N, config->vocab_size, true);
     uint8_t starts[N];

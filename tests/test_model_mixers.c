@@ -63,15 +63,18 @@ static void test_bf16(void **state)
         Pool pool = {0};
         Rng rng;
         Model model;
+        Error error_text;
         rng_seed(&rng, 19, i);
-        Workspace *workspace = new_model(&model, &config, kernels_available()[0], BATCH, LENGTH);
+        Workspace *workspace = new_model(&model, &config, kernels_available()[0], BATCH, LENGTH), *rounded;
         int32_t *tokens = random_tokens(&pool, &rng, BATCH * LENGTH, config.vocab_size, false);
         int32_t *targets = random_tokens(&pool, &rng, BATCH * LENGTH, config.vocab_size, true);
         size_t total = model.table.total;
         float *exact = pool_floats(&pool, total), *grads = pool_floats(&pool, total);
         double loss = train_pass(exact, &model, workspace, tokens, targets, 0.01f, BATCH, LENGTH);
-        model.bf16 = true;
-        assert_true(fabs(train_pass(grads, &model, workspace, tokens, targets, 0.01f, BATCH, LENGTH) / loss - 1.0) < 1e-3);
+        assert_int_equal(model_use_bf16(&model, &error_text), 0);
+        rounded = workspace_create(&model, BATCH, LENGTH, WORKSPACE_TRAINING, &error_text);
+        assert_non_null(rounded);
+        assert_true(fabs(train_pass(grads, &model, rounded, tokens, targets, 0.01f, BATCH, LENGTH) / loss - 1.0) < 1e-3);
         for (size_t k = 0; k < model.table.count; k++) {
             const Tensor *tensor = &model.table.items[k];
             double *expected = to_doubles(&pool, exact + tensor->offset, tensor->count);
@@ -82,6 +85,7 @@ static void test_bf16(void **state)
                 fail_msg("%s: gradient of %s in bf16: relative RMS error %.2e", config.mixer, tensor->name, error);
             }
         }
+        workspace_free(rounded);
         free_model(&model, workspace);
         pool_free(&pool);
     }

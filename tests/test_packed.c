@@ -61,7 +61,7 @@ static void product(float *out, const float *x, const PackedWeights *packed, con
 {
     fill_floats(out, n * n_out, 7.0f);
     if (packed == NULL) {
-        kernels->linear_forward(out, x, w, n, n_in, n_out);
+        kernels->linear_forward(out, rows_f32(x), weights_f32(w), n, n_in, n_out);
     } else {
         kernels->packed_forward(out, x, packed_find(packed, 0), n);
     }

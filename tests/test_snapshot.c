@@ -57,7 +57,7 @@ static void make_trainer(Trainer *trainer, Model *model, const Fixture *fixture,
     options.recompute = recompute;
     options.reset_at_document = way->reset_at_document;
     options.end_of_text = END_OF_TEXT;
-    model->bf16 = way->bf16;
+    options.bf16 = way->bf16;
     assert_ok(trainer_create(trainer, model, &options, &error), &error);
     trainer->train = way->mix ? fixture->mix : fixture->loader;
 }

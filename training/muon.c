@@ -68,19 +68,20 @@ static void scale_array(float *x, size_t count, float factor)
 // One iteration: next [rows, cols] from x.
 static void iterate(float *next, const float *x, float *gram, float *square, size_t rows, size_t cols, const LinearKernels *linear)
 {
+    Rows x_rows = rows_f32(x), gram_rows = rows_f32(gram);
     if (rows <= cols) {
-        linear->forward(gram, x, x, rows, cols, rows);   // X Xᵀ
+        linear->forward(gram, x_rows, weights_f32(x), rows, cols, rows);   // X Xᵀ
     } else {
         memset(gram, 0, cols * cols * sizeof *gram);
-        linear->backward_weight(gram, x, x, rows, cols, cols);   // Xᵀ X
+        linear->backward_weight(gram, x_rows, x_rows, rows, cols, cols);   // Xᵀ X
     }
     size_t side = least(rows, cols);
-    linear->forward(square, gram, gram, side, side, side);   // the Gram matrix is symmetric, and so are its square and the polynomial
+    linear->forward(square, gram_rows, weights_f32(gram), side, side, side);   // the Gram matrix is symmetric, and so are its square and the polynomial
     polynomial(gram, square, side);
     if (rows <= cols) {
-        linear->backward_input(next, gram, x, rows, cols, rows, false);
+        linear->backward_input(next, gram_rows, weights_f32(x), rows, cols, rows, false);
     } else {
-        linear->forward(next, x, gram, rows, cols, cols);
+        linear->forward(next, x_rows, weights_f32(gram), rows, cols, cols);
     }
 }
 

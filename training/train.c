@@ -263,8 +263,8 @@ static int find_options(Job *job, const TensorTable *table, Error *error)
     *options = (TrainerOptions){.micro_batch = (size_t)settings->micro_batch, .seq_len = (size_t)settings->seq_len,
                                 .n_micro = (size_t)(settings->batch_tokens / (settings->micro_batch * settings->seq_len)),
                                 .shares = (size_t)settings->shares, .ranks = &job->ranks, .weight_decay = settings->weight_decay,
-                                .clip = settings->clip, .recompute = settings->recompute, .reset_at_document = settings->reset_at_document,
-                                .seed = (uint64_t)settings->seed,
+                                .clip = settings->clip, .bf16 = settings_bf16(settings), .recompute = settings->recompute,
+                                .reset_at_document = settings->reset_at_document, .seed = (uint64_t)settings->seed,
                                 .schedule = {.lr = settings->lr, .min_lr = settings->min_lr, .warmup = settings->warmup, .steps = settings->steps}};
     const Tokenizer *tokenizer = job->data.dataset.tokenizer;
     if (settings->reset_at_document && tokenizer == NULL) {
@@ -326,7 +326,6 @@ static int make_trainer(Job *job, Error *error)
         }
         model_init(&job->model, options->seed, options->seq_len);
     }
-    job->model.bf16 = settings_bf16(&job->settings);
     if (trainer_create(&job->trainer, &job->model, options, error) || (job->checkpoint != NULL && restore_trainer(job, error))) {
         return -1;
     }

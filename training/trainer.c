@@ -48,7 +48,8 @@ int trainer_create(Trainer *trainer, Model *model, const TrainerOptions *options
     size_t total = trainer->model.table.total;
     size_t batch = own_micro(trainer) * options->micro_batch * options->seq_len;
     bool rounds = several_rounds(options);
-    if (optimizer_create(&trainer->optimizer, options->optimizer, &trainer->model.table, options->weight_decay, error)) {
+    if (optimizer_create(&trainer->optimizer, options->optimizer, &trainer->model.table, options->weight_decay, error) ||
+        (options->bf16 && model_use_bf16(&trainer->model, error))) {
         trainer_free(trainer);
         return -1;
     }
@@ -93,7 +94,8 @@ double trainer_bytes(const ModelConfig *config, const TensorTable *table, const 
     double arenas = (several_rounds(options) ? 3.0 : 2.0) * (double)table->total * sizeof(float) + optimizer_bytes(options->optimizer, table);
     double token = 2.0 * sizeof(int32_t) + (options->reset_at_document ? sizeof(uint8_t) : 0.0);
     double batch = token * (double)options->micro_batch * (double)options->n_micro * (double)options->seq_len;
-    return arenas + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, workspace_use(options));
+    double weights = options->bf16 ? (double)model_bf16_bytes(config) : 0.0;
+    return arenas + weights + batch + (double)workspace_bytes(config, options->micro_batch, options->seq_len, workspace_use(options), options->bf16);
 }
 
 // ---- a step ----
@@ -238,6 +240,7 @@ static void apply_step(Trainer *trainer, StepResult *result)
     double counted = result->spike ? SPIKE_FACTOR * trainer->norm_average : norm;
     trainer->norm_average = trainer->optimizer.updates == 0 ? norm : NORM_DECAY * trainer->norm_average + (1.0 - NORM_DECAY) * counted;
     optimizer_step(&trainer->optimizer, &trainer->model, trainer->gradients, scale, result->lr);
+    model_update_bf16(&trainer->model);
     trainer->skipped_in_row = 0;
 }
 

@@ -56,6 +56,7 @@ typedef struct TrainerOptions {
     const Ranks *ranks;            // that work on the steps; NULL: one process
     OptimizerKind optimizer;
     double weight_decay, clip;
+    bool bf16;                     // model_use_bf16
     bool recompute;                // of blocks in the backward: WORKSPACE_RECOMPUTE
     bool reset_at_document;        // states start anew at each token end_of_text, before it is read (model_forward_documents)
     int32_t end_of_text;

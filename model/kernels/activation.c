@@ -2,6 +2,7 @@
 // Mamba-2's step and decay of one number, gated linear attention's decay of each slot.
 #include <math.h>
 
+#include "model/kernels/bf16.h"
 #include "model/kernels/functions.h"
 
 // gelu in the tanh form: z·(1 + tanh(u))/2 with u = √(2/π)·(z + 0.044715 z³), and its derivative.
@@ -15,17 +16,17 @@ static inline vfloat gelu(vfloat z, vfloat *derivative)
     return value;
 }
 
-void ISA_NAME(gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head)
+void ISA_NAME(gate_forward)(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head)
 {
 #pragma omp parallel for schedule(static) if (n * n_head * d_head > PARALLEL_WORK)
     for (size_t t = 0; t < n; t++) {
         for (size_t h = 0; h < n_head; h++) {
             const float *oh = o + (t * n_head + h) * d_head, *zh = z + t * z_stride + h * d_head, *wh = w + h * d_head;
-            float *outh = out + (t * n_head + h) * d_head;
+            Rows outh = rows_from(out, (t * n_head + h) * d_head);
             vfloat scale = v_set(v_inverse_rms(oh, eps, d_head)), unused;
             for (size_t j = 0; j < d_head; j += VECTOR_FLOATS) {
                 size_t rest = d_head - j;
-                v_store_n(outh + j, v_load_n(oh + j, rest) * scale * v_load_n(wh + j, rest) * gelu(v_load_n(zh + j, rest), &unused), rest);
+                v_store_rows(outh, j, v_load_n(oh + j, rest) * scale * v_load_n(wh + j, rest) * gelu(v_load_n(zh + j, rest), &unused), rest);
             }
         }
     }
@@ -74,30 +75,29 @@ void ISA_NAME(gate_backward)(float *do_, float *dz, float *dw, const float *dout
     }
 }
 
-void ISA_NAME(swiglu_forward)(float *out, const float *h, size_t n, size_t hidden)
+void ISA_NAME(swiglu_forward)(Rows out, Rows h, size_t n, size_t hidden)
 {
 #pragma omp parallel for schedule(static) if (n * hidden > PARALLEL_WORK)
     for (size_t t = 0; t < n; t++) {
-        const float *a = h + t * 2 * hidden, *b = a + hidden;
+        Rows a = rows_from(h, t * 2 * hidden), b = rows_from(a, hidden);
         for (size_t j = 0; j < hidden; j += VECTOR_FLOATS) {
-            vfloat x = v_load_n(a + j, hidden - j);
-            v_store_n(out + t * hidden + j, x * v_sigmoid(x) * v_load_n(b + j, hidden - j), hidden - j);
+            vfloat x = v_load_rows(a, j, hidden - j);
+            v_store_rows(out, t * hidden + j, x * v_sigmoid(x) * v_load_rows(b, j, hidden - j), hidden - j);
         }
     }
 }
 
-void ISA_NAME(swiglu_backward)(float *dh, const float *dout, const float *h, size_t n, size_t hidden)
+void ISA_NAME(swiglu_backward)(Rows dh, const float *dout, Rows h, size_t n, size_t hidden)
 {
 #pragma omp parallel for schedule(static) if (n * hidden > PARALLEL_WORK)
     for (size_t t = 0; t < n; t++) {
-        const float *a = h + t * 2 * hidden, *b = a + hidden;
-        float *da = dh + t * 2 * hidden, *db = da + hidden;
+        Rows a = rows_from(h, t * 2 * hidden), b = rows_from(a, hidden), da = rows_from(dh, t * 2 * hidden), db = rows_from(da, hidden);
         for (size_t j = 0; j < hidden; j += VECTOR_FLOATS) {
             size_t rest = hidden - j;
-            vfloat x = v_load_n(a + j, rest), y = v_load_n(b + j, rest), d = v_load_n(dout + t * hidden + j, rest);
+            vfloat x = v_load_rows(a, j, rest), y = v_load_rows(b, j, rest), d = v_load_n(dout + t * hidden + j, rest);
             vfloat s = v_sigmoid(x), silu = x * s;
-            v_store_n(da + j, d * y * (s + silu * (v_set(1.0f) - s)), rest);
-            v_store_n(db + j, d * silu, rest);
+            v_store_rows(da, j, d * y * (s + silu * (v_set(1.0f) - s)), rest);
+            v_store_rows(db, j, d * silu, rest);
         }
     }
 }

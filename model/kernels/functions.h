@@ -19,35 +19,37 @@ void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t row
 void ISA_NAME(few_rows_f32)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
 void ISA_NAME(few_rows_packed)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 void ISA_NAME(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
-void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-void ISA_NAME(linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-void ISA_NAME(linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(linear_forward)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(linear_backward_input)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(linear_backward_weight)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
 
-void ISA_NAME(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-void ISA_NAME(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-void ISA_NAME(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in);
+void ISA_NAME(round_bf16)(uint16_t *out, const float *x, size_t n);
 
 #ifdef WITH_ONEDNN
-void ISA_NAME(onednn_linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-void ISA_NAME(onednn_linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-void ISA_NAME(onednn_linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
-void ISA_NAME(onednn_linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-void ISA_NAME(onednn_linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-void ISA_NAME(onednn_linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_forward)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_backward_input)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(onednn_linear_backward_weight)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+void ISA_NAME(onednn_linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void ISA_NAME(onednn_linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
 #endif
 
-void ISA_NAME(rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
+void ISA_NAME(rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim);
 void ISA_NAME(rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
 
 void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
 void ISA_NAME(conv_backward)(float *dproj, float *dweight, float *dbias, float *sums, const float *dqkv, const float *proj, const float *weight,
                              const float *bias, const ConvShape *shape);
 
-void ISA_NAME(gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
+void ISA_NAME(gate_forward)(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
 void ISA_NAME(gate_backward)(float *do_, float *dz, float *dw, const float *dout, const float *o, const float *z, size_t z_stride, const float *w,
                              float eps, size_t n, size_t n_head, size_t d_head);
-void ISA_NAME(swiglu_forward)(float *out, const float *h, size_t n, size_t hidden);
-void ISA_NAME(swiglu_backward)(float *dh, const float *dout, const float *h, size_t n, size_t hidden);
+void ISA_NAME(swiglu_forward)(Rows out, Rows h, size_t n, size_t hidden);
+void ISA_NAME(swiglu_backward)(Rows dh, const float *dout, Rows h, size_t n, size_t hidden);
 void ISA_NAME(sigmoid_forward)(float *out, const float *x, size_t x_stride, const float *bias, size_t n, size_t count);
 void ISA_NAME(sigmoid_backward)(float *dx, size_t x_stride, float *dbias, const float *dout, const float *out, size_t n, size_t count);
 

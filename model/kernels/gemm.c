@@ -4,7 +4,10 @@
 // panels of b. A tile makes 28 multiply-adds for three lines that it loads, so that panels may stream from L2 and b's from the cache behind it. Threads share
 // out tiles of c only, and every tile adds its depth blocks in order: the bits do not depend on the threads.
 //
-// Processors that cannot multiply bf16 round when they pack and multiply in f32: the same numbers up to the order of sums, at f32's speed.
+// Weights that stand in panels already (factors.h) are multiplied as they lie. Processors that cannot multiply bf16 round when they pack, make f32 of panels
+// and multiply in f32: the same numbers up to the order of sums, at f32's speed.
+#include <assert.h>
+
 #include "model/kernels/functions.h"
 #include "model/kernels/pack.h"
 
@@ -106,8 +109,17 @@ static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size
 }
 #endif
 
-// How a product multiplies. pack_a makes panels of TILE_ROWS lanes, pack_b and pack_weights of TILE_COLS.
-typedef void PackFunction(float *dst, const float *src, size_t lane, size_t step, size_t lanes, size_t depth);
+// A factor as lanes, rows of a or columns of b: element p of lane i is data[i·lane + p·step], of uint16_t where it is bf16; one of the strides is 1.
+typedef struct Lanes {
+    const void *data;
+    bool bf16;
+    size_t lane, step;
+} Lanes;
+
+static Lanes lanes_of(Rows rows, size_t lane, size_t step) { return (Lanes){rows.data, rows.bf16, lane, step}; }
+
+// How a product multiplies. pack_a makes panels of TILE_ROWS lanes, pack_b and pack_weights of TILE_COLS: lanes first …, elements p0 ….
+typedef void PackFunction(float *dst, const Lanes *from, size_t first, size_t p0, size_t lanes, size_t depth);
 typedef void PackRowsFunction(float *dst, const PackRows *from, size_t lanes, size_t depth);
 
 typedef struct TileKind {
@@ -117,24 +129,30 @@ typedef struct TileKind {
     TileFunction *tile;
 } TileKind;
 
-// The second factor: a matrix, or packed weights, whose rows are its columns.
+// The second factor: lanes, or packed weights, whose rows are its columns, or panels.
 typedef struct SecondFactor {
-    MatrixView view;
-    const PackedMatrix *weights;   // NULL: the view
+    Lanes lanes;
+    const PackedMatrix *weights;   // NULL: not these
+    const uint32_t *panels;        // NULL: not these
 } SecondFactor;
 
-#define PACK_FUNCTION(NAME, KIND, WIDTH)                                                                   \
-    static void NAME(float *dst, const float *src, size_t lane, size_t step, size_t lanes, size_t depth)  \
-    {                                                                                                      \
-        pack_panels(KIND, dst, WIDTH, src, lane, step, lanes, depth);                                      \
+#define PACK_FUNCTION(NAME, KIND, WIDTH)                                                                                                    \
+    static void NAME(float *dst, const Lanes *from, size_t first, size_t p0, size_t lanes, size_t depth)                                    \
+    {                                                                                                                                       \
+        size_t at = first * from->lane + p0 * from->step;                                                                                   \
+        if (KIND != WORD_F32 && from->bf16) {                                                                                               \
+            pack_panels(KIND, SOURCE_BF16, dst, WIDTH, (const uint16_t *)from->data + at, from->lane, from->step, lanes, depth);            \
+        } else {                                                                                                                            \
+            pack_panels(KIND, SOURCE_F32, dst, WIDTH, (const float *)from->data + at, from->lane, from->step, lanes, depth);                \
+        }                                                                                                                                   \
     }
 #define PACK_WEIGHTS_FUNCTION(NAME, KIND)                                                       \
     static void NAME(float *dst, const PackRows *from, size_t lanes, size_t depth)              \
     {                                                                                           \
         if (from->packed->type == WEIGHTS_BF16) {                                               \
-            pack_rows(KIND, WEIGHTS_BF16, dst, TILE_COLS, from, lanes, depth);                  \
+            pack_rows(KIND, SOURCE_PACKED_BF16, dst, TILE_COLS, from, lanes, depth);            \
         } else {                                                                                \
-            pack_rows(KIND, WEIGHTS_INT8, dst, TILE_COLS, from, lanes, depth);                  \
+            pack_rows(KIND, SOURCE_PACKED_INT8, dst, TILE_COLS, from, lanes, depth);            \
         }                                                                                       \
     }
 PACK_FUNCTION(pack_a_f32, WORD_F32, TILE_ROWS)
@@ -146,6 +164,7 @@ PACK_FUNCTION(pack_a_bf16, WORD_PAIR, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_PAIR, TILE_COLS)
 PACK_WEIGHTS_FUNCTION(pack_weights_bf16, WORD_PAIR)
 static const TileKind kind_bf16 = {2, pack_a_bf16, pack_b_bf16, pack_weights_bf16, tile_bf16};
+_Static_assert(TILE_COLS == PANEL_COLS, "tiles read panels as they lie");
 #else
 PACK_FUNCTION(pack_a_bf16, WORD_ROUNDED, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_ROUNDED, TILE_COLS)
@@ -164,15 +183,21 @@ static void tile_border(const TileKind *kind, float *c, size_t ldc, const float 
     }
 }
 
-// c [rows, cols] from a block of a (packed here) and panels of b; rows ≤ ROW_BLOCK, depth ≤ UNIT_BLOCK words.
-static void block_product(const TileKind *kind, float *c, size_t ldc, const float *a, size_t a_row, size_t a_col, const float *panels, size_t rows,
-                          size_t cols, size_t depth, TileEnd end)
+// Panels of b, so many words apart.
+typedef struct Panels {
+    const float *data;
+    size_t words;
+} Panels;
+
+// c [rows, cols] from a block of a (packed here: rows first …, depth from p0 on) and panels of b; rows ≤ ROW_BLOCK, depth ≤ UNIT_BLOCK words.
+static void block_product(const TileKind *kind, float *c, size_t ldc, const Lanes *a, size_t first, size_t p0, Panels panels, size_t rows, size_t cols,
+                          size_t depth, TileEnd end)
 {
     float packed[ROW_TILES * A_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
     size_t units = (depth + kind->per_unit - 1) / kind->per_unit;
-    kind->pack_a(packed, a, a_row, a_col, rows, depth);
+    kind->pack_a(packed, a, first, p0, rows, depth);
     for (size_t j = 0; j < cols; j += TILE_COLS) {
-        const float *panel = panels + j * units;
+        const float *panel = panels.data + j / TILE_COLS * panels.words;
         for (size_t i = 0; i < rows; i += TILE_ROWS) {
             if (rows - i >= TILE_ROWS && cols - j >= TILE_COLS) {
                 kind->tile(c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, end);
@@ -232,17 +257,37 @@ static TileEnd tile_end(const float *c, size_t ldc, size_t rows, size_t cols, bo
 // Panels of b that a thread packs in one go: of columns that lie side by side it reads whole lines.
 #define PACK_PANELS 4
 
-// Columns `first` … first + lanes − 1 of b, elements p0 … p0 + depth − 1.
-static void pack_second(const TileKind *kind, float *dst, const SecondFactor *b, size_t first, size_t p0, size_t lanes, size_t depth)
+// Panels of f32 words, TILE_COLS wide, from panels of pairs of a matrix `whole` deep.
+static void widen_panels(float *dst, const uint32_t *panels, size_t whole, size_t first, size_t p0, size_t lanes, size_t depth)
 {
-    if (b->weights != NULL) {
-        kind->pack_weights(dst, &(PackRows){.packed = b->weights, .first = first, .p0 = p0}, lanes, depth);
-    } else {
-        kind->pack_b(dst, b->view.data + p0 * b->view.row + first * b->view.col, b->view.col, b->view.row, lanes, depth);
+    for (size_t j = first; j < first + lanes; j += TILE_COLS, dst += depth * TILE_COLS) {
+        const uint32_t *from = panels + j / PANEL_COLS * panel_words(whole) + p0 / 2 * PANEL_COLS + j % PANEL_COLS;
+        for (size_t p = 0; p < depth; p += 2, from += PANEL_COLS) {
+            for (size_t l = 0; l < TILE_COLS; l += VECTOR_FLOATS) {
+                vbits pairs;
+                memcpy(&pairs, from + l, sizeof pairs);
+                v_store(dst + p * TILE_COLS + l, (vfloat)(pairs << 16));
+                if (p + 1 < depth) {
+                    v_store(dst + (p + 1) * TILE_COLS + l, (vfloat)(pairs & 0xffff0000u));
+                }
+            }
+        }
     }
 }
 
-static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixView a, const SecondFactor *b, size_t rows, size_t cols, size_t depth,
+// Columns `first` … first + lanes − 1 of b, elements p0 … p0 + depth − 1 of `whole`.
+static void pack_second(const TileKind *kind, float *dst, const SecondFactor *b, size_t whole, size_t first, size_t p0, size_t lanes, size_t depth)
+{
+    if (b->weights != NULL) {
+        kind->pack_weights(dst, &(PackRows){.packed = b->weights, .first = first, .p0 = p0}, lanes, depth);
+    } else if (b->panels != NULL) {
+        widen_panels(dst, b->panels, whole, first, p0, lanes, depth);
+    } else {
+        kind->pack_b(dst, &b->lanes, first, p0, lanes, depth);
+    }
+}
+
+static void blocked_product(const TileKind *kind, float *c, size_t ldc, Lanes a, const SecondFactor *b, size_t rows, size_t cols, size_t depth,
                             bool accumulate)
 {
     float panels[PANEL_WORDS] __attribute__((aligned(64)));
@@ -258,6 +303,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
         return;
     }
     TaskGrid grid = task_grid(rows);
+    bool in_place = b->panels != NULL && kind->per_unit == 2;
     size_t depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, PACKED_UNIT);
     size_t most = PANEL_WORDS * kind->per_unit / depth_block / TILE_COLS * TILE_COLS, col_block = even_block(cols, most, TILE_COLS);
 #pragma omp parallel if (rows * cols * depth > PARALLEL_WORK)
@@ -268,17 +314,23 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, MatrixVi
         for (size_t p0 = 0; p0 < depth; p0 += depth_block) {
             size_t block_depth = min_size(depth_block, depth - p0), units = (block_depth + kind->per_unit - 1) / kind->per_unit;
             TileEnd end = tile_end(c, ldc, rows, cols, !accumulate && p0 == 0, block_depth == depth);
+            Panels whole = {panels, units * TILE_COLS};
+            if (in_place) {
+                whole = (Panels){(const float *)(const void *)(b->panels + j0 / PANEL_COLS * panel_words(depth) + p0 / 2 * PANEL_COLS), panel_words(depth)};
+            } else {
 #pragma omp for schedule(static)
-            for (size_t panel = 0; panel < n_panels; panel += PACK_PANELS) {
-                size_t j = panel * TILE_COLS;
-                pack_second(kind, panels + j * units, b, j0 + j, p0, min_size(PACK_PANELS * TILE_COLS, block_cols - j), block_depth);
+                for (size_t panel = 0; panel < n_panels; panel += PACK_PANELS) {
+                    size_t j = panel * TILE_COLS;
+                    pack_second(kind, panels + j * units, b, depth, j0 + j, p0, min_size(PACK_PANELS * TILE_COLS, block_cols - j), block_depth);
+                }
             }
 #pragma omp for schedule(dynamic)
             for (size_t task = 0; task < grid.row_blocks * n_groups; task++) {
                 size_t block = task / n_groups, j = task % n_groups * group_panels * TILE_COLS;
                 size_t i = block * grid.row_tiles / grid.row_blocks * TILE_ROWS, next = (block + 1) * grid.row_tiles / grid.row_blocks * TILE_ROWS;
-                block_product(kind, c + i * ldc + j0 + j, ldc, a.data + i * a.row + p0 * a.col, a.row, a.col, panels + j * units, min_size(next, rows) - i,
-                              min_size(group_panels * TILE_COLS, block_cols - j), block_depth, end);
+                Panels group = {whole.data + j / TILE_COLS * whole.words, whole.words};
+                block_product(kind, c + i * ldc + j0 + j, ldc, &a, i, p0, group, min_size(next, rows) - i, min_size(group_panels * TILE_COLS, block_cols - j),
+                              block_depth, end);
             }
         }
     }
@@ -297,7 +349,8 @@ static void scale_columns(float *out, const float *scales, size_t n, size_t coun
 
 void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
 {
-    blocked_product(&kind_f32, c, ldc, a, &(SecondFactor){.view = b}, rows, cols, depth, accumulate);
+    blocked_product(&kind_f32, c, ldc, (Lanes){a.data, false, a.row, a.col}, &(SecondFactor){.lanes = {b.data, false, b.col, b.row}}, rows, cols, depth,
+                    accumulate);
 }
 
 // With bf16 products int8 numbers go through them as they are, which is exact; else a row's scale is in its packed numbers.
@@ -308,44 +361,82 @@ static void many_rows_packed(float *out, const float *x, const PackedMatrix *w, 
 #else
     const TileKind *kind = &kind_f32;
 #endif
-    blocked_product(kind, out, w->n_out, (MatrixView){x, w->n_in, 1}, &(SecondFactor){.weights = w}, n, w->n_out, w->n_in, false);
+    blocked_product(kind, out, w->n_out, lanes_of(rows_f32(x), w->n_in, 1), &(SecondFactor){.weights = w}, n, w->n_out, w->n_in, false);
     if (w->type == WEIGHTS_INT8 && kind == &kind_bf16) {
         scale_columns(out, w->scales, n, w->n_out);
     }
 }
 
-void ISA_NAME(linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+// The three products of a linear layer. Only those in bf16 take panels, and rows in bf16.
+static void forward(const TileKind *kind, float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
 {
-    if (n <= FEW_ROWS) {
-        ISA_NAME(few_rows_f32)(out, x, w, n, n_in, n_out);
+    SecondFactor second = {.lanes = {w.data, false, n_in, 1}, .panels = kind == &kind_bf16 && w.panels != NULL ? w.panels->forward : NULL};
+    assert(kind == &kind_bf16 || !x.bf16);
+    blocked_product(kind, out, n_out, lanes_of(x, n_in, 1), &second, n, n_out, n_in, false);
+}
+
+static void backward_input(const TileKind *kind, float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+{
+    SecondFactor second = {.lanes = {w.data, false, 1, n_in}, .panels = kind == &kind_bf16 && w.panels != NULL ? w.panels->backward : NULL};
+    assert(kind == &kind_bf16 || !dout.bf16);
+    blocked_product(kind, dx, n_in, lanes_of(dout, n_out, 1), &second, n, n_in, n_out, accumulate);
+}
+
+static void backward_weight(const TileKind *kind, float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
+{
+    assert(kind == &kind_bf16 || (!dout.bf16 && !x.bf16));
+    blocked_product(kind, dw, n_in, lanes_of(dout, 1, n_out), &(SecondFactor){.lanes = lanes_of(x, 1, n_in)}, n_out, n_in, n, true);
+}
+
+void ISA_NAME(linear_forward)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
+{
+    if (n <= FEW_ROWS && !x.bf16) {
+        ISA_NAME(few_rows_f32)(out, x.data, w.data, n, n_in, n_out);
     } else {
-        ISA_NAME(gemm)(out, n_out, (MatrixView){x, n_in, 1}, (MatrixView){w, 1, n_in}, n, n_out, n_in, false);
+        forward(&kind_f32, out, x, w, n, n_in, n_out);
     }
 }
 
-void ISA_NAME(linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+void ISA_NAME(linear_backward_input)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    blocked_product(&kind_f32, dx, n_in, (MatrixView){dout, n_out, 1}, &(SecondFactor){.view = {w, n_in, 1}}, n, n_in, n_out, accumulate);
+    backward_input(&kind_f32, dx, dout, w, n, n_in, n_out, accumulate);
 }
 
-void ISA_NAME(linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
+void ISA_NAME(linear_backward_weight)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
-    blocked_product(&kind_f32, dw, n_in, (MatrixView){dout, 1, n_out}, &(SecondFactor){.view = {x, n_in, 1}}, n_out, n_in, n, true);
+    backward_weight(&kind_f32, dw, dout, x, n, n_in, n_out);
 }
 
-void ISA_NAME(linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)
+void ISA_NAME(linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
 {
-    blocked_product(&kind_bf16, out, n_out, (MatrixView){x, n_in, 1}, &(SecondFactor){.view = {w, 1, n_in}}, n, n_out, n_in, false);
+    forward(&kind_bf16, out, x, w, n, n_in, n_out);
 }
 
-void ISA_NAME(linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+void ISA_NAME(linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    blocked_product(&kind_bf16, dx, n_in, (MatrixView){dout, n_out, 1}, &(SecondFactor){.view = {w, n_in, 1}}, n, n_in, n_out, accumulate);
+    backward_input(&kind_bf16, dx, dout, w, n, n_in, n_out, accumulate);
 }
 
-void ISA_NAME(linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)
+void ISA_NAME(linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
-    blocked_product(&kind_bf16, dw, n_in, (MatrixView){dout, 1, n_out}, &(SecondFactor){.view = {x, n_in, 1}}, n_out, n_in, n, true);
+    backward_weight(&kind_bf16, dw, dout, x, n, n_in, n_out);
+}
+
+// Panels of columns data[j·lane + p·step] in pairs of p.
+static void make_pairs(uint32_t *dst, const float *data, size_t lane, size_t step, size_t cols, size_t depth)
+{
+    size_t group = PACK_PANELS * PANEL_COLS;
+#pragma omp parallel for schedule(static) if (cols * depth > PARALLEL_WORK)
+    for (size_t j = 0; j < cols; j += group) {
+        float *to = (float *)(void *)(dst + j / PANEL_COLS * panel_words(depth));
+        pack_panels(WORD_PAIR, SOURCE_F32, to, PANEL_COLS, data + j * lane, lane, step, min_size(group, cols - j), depth);
+    }
+}
+
+void ISA_NAME(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in)
+{
+    make_pairs(panels->forward, w, n_in, 1, n_out, n_in);
+    make_pairs(panels->backward, w, 1, n_in, n_in, n_out);
 }
 
 void ISA_NAME(packed_forward)(float *out, const float *x, const PackedMatrix *w, size_t n)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "model/kernels/factors.h"
 
 struct Mixer;
 struct PackedMatrix;
@@ -43,25 +44,32 @@ typedef struct Kernels {
     // c [rows, cols], row stride ldc: set to a·b, or added to when `accumulate`. a [rows, depth], b [depth, cols].
     void (*gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
 
-    // out [n, n_out] = x [n, n_in] · w [n_out, n_in]ᵀ
-    void (*linear_forward)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
+    // out [n, n_out] = x [n, n_in] · w [n_out, n_in]ᵀ; all factors f32
+    void (*linear_forward)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
     // dx [n, n_in] set (or added to when `accumulate`) to dout [n, n_out] · w
-    void (*linear_backward_input)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+    void (*linear_backward_input)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
     // dw [n_out, n_in] += doutᵀ · x
-    void (*linear_backward_weight)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+    void (*linear_backward_weight)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
 
-    // The same three with both factors rounded to bf16 (nearest even) and sums in f32.
-    void (*linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-    void (*linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-    void (*linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+    // The same three with both factors bf16 and sums in f32. Factors in f32 are rounded (nearest even); rows that are bf16 and panels give the same bits.
+    void (*linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+    void (*linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+    void (*linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
+
+    // The panels of w [n_out, n_in] are set. NULL: the bf16 products of this build do not read panels.
+    void (*make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in);
+    // out [n] = x [n] in bf16
+    void (*round_bf16)(uint16_t *out, const float *x, size_t n);
 
     // out [n, n_out] = x [n, n_in] · wᵀ with packed weights (packed.h), for inference. Up to 16 rows of x (decoding) read the weights once, as they are, and each
     // row's bits do not depend on how many there are; int8: these rows of x are quantised like the weights. bf16, and int8 in many rows: x is rounded to bf16
     // where fast_bf16 says so. Whatever is not finite in a row of x makes that row's outputs not finite.
     void (*packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 
+    // What stands as Rows below is f32 or bf16, as the caller says: bf16 is the same number rounded when it is stored.
+
     // out [n, dim] = x / sqrt(mean(x²) + eps) ⊙ w [dim]
-    void (*rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim);
+    void (*rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim);
     // dx [n, dim] += ..., dw [dim] += ...
     void (*rmsnorm_backward)(float *dx, float *dw, const float *dout, const float *x, const float *w, float eps, size_t n, size_t dim);
 
@@ -72,14 +80,14 @@ typedef struct Kernels {
     void (*conv_backward)(float *dproj, float *dweight, float *dbias, float *sums, const float *dqkv, const float *proj, const float *weight, const float *bias, const ConvShape *shape);
 
     // out [n, H·d] = rms(o) per head ⊙ w [H·d] ⊙ gelu(z), z at row stride z_stride
-    void (*gate_forward)(float *out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
+    void (*gate_forward)(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
     // do_ [n, H·d] and dz (row stride z_stride) are set, dw accumulates
     void (*gate_backward)(float *do_, float *dz, float *dw, const float *dout, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
 
     // out [n, F] = silu(h[:, :F]) ⊙ h[:, F:], h [n, 2F]
-    void (*swiglu_forward)(float *out, const float *h, size_t n, size_t hidden);
+    void (*swiglu_forward)(Rows out, Rows h, size_t n, size_t hidden);
     // dh [n, 2F] set (may be h itself)
-    void (*swiglu_backward)(float *dh, const float *dout, const float *h, size_t n, size_t hidden);
+    void (*swiglu_backward)(Rows dh, const float *dout, Rows h, size_t n, size_t hidden);
 
     // out [n, count] = sigmoid(x [n, count] at x_stride + bias [count])
     void (*sigmoid_forward)(float *out, const float *x, size_t x_stride, const float *bias, size_t n, size_t count);

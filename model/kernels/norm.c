@@ -1,14 +1,15 @@
 // RMSNorm over rows, forward and backward.
+#include "model/kernels/bf16.h"
 #include "model/kernels/functions.h"
 
-void ISA_NAME(rmsnorm_forward)(float *out, const float *x, const float *w, float eps, size_t n, size_t dim)
+void ISA_NAME(rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim)
 {
 #pragma omp parallel for schedule(static) if (n * dim > PARALLEL_WORK)
     for (size_t t = 0; t < n; t++) {
         const float *row = x + t * dim;
         vfloat scale = v_set(v_inverse_rms(row, eps, dim));
         for (size_t j = 0; j < dim; j += VECTOR_FLOATS) {
-            v_store_n(out + t * dim + j, v_load_n(row + j, dim - j) * scale * v_load_n(w + j, dim - j), dim - j);
+            v_store_rows(out, t * dim + j, v_load_n(row + j, dim - j) * scale * v_load_n(w + j, dim - j), dim - j);
         }
     }
 }

@@ -13,8 +13,8 @@
 typedef struct Product {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_memory_t a, b, c;              // as they come, f32
-    dnnl_memory_t a_bf16, b_bf16;       // rounded copies, or NULL
+    dnnl_memory_t a, b, c;              // as they come
+    dnnl_memory_t a_bf16, b_bf16;       // rounded copies of f32, or NULL
     dnnl_primitive_attr_t attributes;
     dnnl_post_ops_t post_ops;
     dnnl_primitive_desc_t description;
@@ -78,26 +78,32 @@ static bool round_copy(dnnl_memory_t *copy, const Product *p, dnnl_memory_t from
     return good;
 }
 
-// oneDNN takes matrices as not constant, though it does not write its sources.
-static void *unconst(const float *p)
+// A factor: element (i, j) is data[i·row + j·col].
+typedef struct Factor {
+    Rows rows;
+    size_t row, col;
+} Factor;
+
+// What is multiplied in bf16 but is f32.
+static bool is_rounded(const Factor *f, bool bf16) { return bf16 && !f->rows.bf16; }
+
+static bool describe_factor(dnnl_memory_desc_t *given, dnnl_memory_desc_t *used, size_t rows, size_t cols, const Factor *f, bool bf16)
 {
-    union { const float *from; void *to; } both = {p};
-    return both.to;
+    return describe(given, rows, cols, f->row, f->col, f->rows.bf16 ? dnnl_bf16 : dnnl_f32) &&
+           describe(used, rows, cols, f->row, f->col, bf16 ? dnnl_bf16 : dnnl_f32);
 }
 
 // c [rows, cols] set to a·b, or added to. False when oneDNN could not; c is then as it was.
-static bool multiply(float *c, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool bf16, bool accumulate)
+static bool multiply(float *c, Factor a, Factor b, size_t rows, size_t cols, size_t depth, bool bf16, bool accumulate)
 {
     Product p = {0};
-    dnnl_memory_desc_t a_f32, b_f32, c_f32, a_used, b_used;
-    dnnl_data_type_t type = bf16 ? dnnl_bf16 : dnnl_f32;
+    dnnl_memory_desc_t a_given, b_given, c_f32, a_used, b_used;
     dnnl_matmul_desc_t operation;
-    bool good = describe(&a_f32, rows, depth, a.row, a.col, dnnl_f32) && describe(&b_f32, depth, cols, b.row, b.col, dnnl_f32) &&
-                describe(&c_f32, rows, cols, cols, 1, dnnl_f32) && describe(&a_used, rows, depth, a.row, a.col, type) &&
-                describe(&b_used, depth, cols, b.row, b.col, type) && dnnl_engine_create(&p.engine, dnnl_cpu, 0) == dnnl_success &&
+    bool good = describe_factor(&a_given, &a_used, rows, depth, &a, bf16) && describe_factor(&b_given, &b_used, depth, cols, &b, bf16) &&
+                describe(&c_f32, rows, cols, cols, 1, dnnl_f32) && dnnl_engine_create(&p.engine, dnnl_cpu, 0) == dnnl_success &&
                 dnnl_stream_create(&p.stream, p.engine, dnnl_stream_default_flags) == dnnl_success &&
-                dnnl_memory_create(&p.a, &a_f32, p.engine, unconst(a.data)) == dnnl_success &&
-                dnnl_memory_create(&p.b, &b_f32, p.engine, unconst(b.data)) == dnnl_success &&
+                dnnl_memory_create(&p.a, &a_given, p.engine, a.rows.data) == dnnl_success &&
+                dnnl_memory_create(&p.b, &b_given, p.engine, b.rows.data) == dnnl_success &&
                 dnnl_memory_create(&p.c, &c_f32, p.engine, c) == dnnl_success && dnnl_primitive_attr_create(&p.attributes) == dnnl_success;
     if (good && accumulate) {
         good = dnnl_post_ops_create(&p.post_ops) == dnnl_success && dnnl_post_ops_append_sum(p.post_ops, 1.0f) == dnnl_success &&
@@ -105,10 +111,11 @@ static bool multiply(float *c, MatrixView a, MatrixView b, size_t rows, size_t c
     }
     good = good && dnnl_matmul_desc_init(&operation, &a_used, &b_used, NULL, &c_f32) == dnnl_success &&
            dnnl_primitive_desc_create(&p.description, &operation, p.attributes, p.engine, NULL) == dnnl_success &&
-           dnnl_primitive_create(&p.primitive, p.description) == dnnl_success &&
-           (!bf16 || (round_copy(&p.a_bf16, &p, p.a, &a_used) && round_copy(&p.b_bf16, &p, p.b, &b_used)));
+           dnnl_primitive_create(&p.primitive, p.description) == dnnl_success && (!is_rounded(&a, bf16) || round_copy(&p.a_bf16, &p, p.a, &a_used)) &&
+           (!is_rounded(&b, bf16) || round_copy(&p.b_bf16, &p, p.b, &b_used));
     if (good) {
-        dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, bf16 ? p.a_bf16 : p.a}, {DNNL_ARG_WEIGHTS, bf16 ? p.b_bf16 : p.b}, {DNNL_ARG_DST, p.c}};
+        dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, is_rounded(&a, bf16) ? p.a_bf16 : p.a}, {DNNL_ARG_WEIGHTS, is_rounded(&b, bf16) ? p.b_bf16 : p.b},
+                                  {DNNL_ARG_DST, p.c}};
         good = dnnl_primitive_execute(p.primitive, p.stream, 3, args) == dnnl_success && dnnl_stream_wait(p.stream) == dnnl_success;
     }
     product_free(&p);
@@ -116,22 +123,21 @@ static bool multiply(float *c, MatrixView a, MatrixView b, size_t rows, size_t c
 }
 
 #define LINEAR_BY_ONEDNN(SUFFIX, BF16)                                                                                                          \
-    void ISA_NAME(onednn_linear_forward##SUFFIX)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out)               \
+    void ISA_NAME(onednn_linear_forward##SUFFIX)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)                            \
     {                                                                                                                                           \
-        if (n < MANY_ROWS || !multiply(out, (MatrixView){x, n_in, 1}, (MatrixView){w, 1, n_in}, n, n_out, n_in, BF16, false)) {                 \
+        if (n < MANY_ROWS || !multiply(out, (Factor){x, n_in, 1}, (Factor){rows_f32(w.data), 1, n_in}, n, n_out, n_in, BF16, false)) {          \
             ISA_NAME(linear_forward##SUFFIX)(out, x, w, n, n_in, n_out);                                                                        \
         }                                                                                                                                       \
     }                                                                                                                                           \
-    void ISA_NAME(onednn_linear_backward_input##SUFFIX)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out,      \
-                                                        bool accumulate)                                                                        \
+    void ISA_NAME(onednn_linear_backward_input##SUFFIX)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)  \
     {                                                                                                                                           \
-        if (n < MANY_ROWS || !multiply(dx, (MatrixView){dout, n_out, 1}, (MatrixView){w, n_in, 1}, n, n_in, n_out, BF16, accumulate)) {         \
+        if (n < MANY_ROWS || !multiply(dx, (Factor){dout, n_out, 1}, (Factor){rows_f32(w.data), n_in, 1}, n, n_in, n_out, BF16, accumulate)) {  \
             ISA_NAME(linear_backward_input##SUFFIX)(dx, dout, w, n, n_in, n_out, accumulate);                                                   \
         }                                                                                                                                       \
     }                                                                                                                                           \
-    void ISA_NAME(onednn_linear_backward_weight##SUFFIX)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out)     \
+    void ISA_NAME(onednn_linear_backward_weight##SUFFIX)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)                     \
     {                                                                                                                                           \
-        if (n < MANY_ROWS || !multiply(dw, (MatrixView){dout, 1, n_out}, (MatrixView){x, n_in, 1}, n_out, n_in, n, BF16, true)) {               \
+        if (n < MANY_ROWS || !multiply(dw, (Factor){dout, 1, n_out}, (Factor){x, n_in, 1}, n_out, n_in, n, BF16, true)) {                       \
             ISA_NAME(linear_backward_weight##SUFFIX)(dw, dout, x, n, n_in, n_out);                                                              \
         }                                                                                                                                       \
     }

@@ -6,10 +6,13 @@
 
 extern const struct Mixer *const ISA_NAME(mixer_table)[];
 // A product of a linear layer: the own one, or oneDNN's in a build with it.
+// oneDNN packs weights its own way.
 #ifdef WITH_ONEDNN
 #define LINEAR(NAME, function) NAME(onednn_##function)
+#define PANELS(NAME) NULL
 #else
 #define LINEAR(NAME, function) NAME(function)
+#define PANELS(NAME) NAME(make_panels)
 #endif
 
 // PRODUCTS(f) names the functions that may come from another instruction set: the products in bf16 and with packed weights.
@@ -22,12 +25,14 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .linear_forward_bf16 = LINEAR(PRODUCTS, linear_forward_bf16), \
         .linear_backward_input_bf16 = LINEAR(PRODUCTS, linear_backward_input_bf16), \
         .linear_backward_weight_bf16 = LINEAR(PRODUCTS, linear_backward_weight_bf16), \
+        .make_panels = PANELS(PRODUCTS), \
         .packed_forward = PRODUCTS(packed_forward), \
         .peak_loop = PRODUCTS(peak_loop), \
         .gemm = ISA_NAME(gemm), \
         .linear_forward = LINEAR(ISA_NAME, linear_forward), \
         .linear_backward_input = LINEAR(ISA_NAME, linear_backward_input), \
         .linear_backward_weight = LINEAR(ISA_NAME, linear_backward_weight), \
+        .round_bf16 = ISA_NAME(round_bf16), \
         .rmsnorm_forward = ISA_NAME(rmsnorm_forward), \
         .rmsnorm_backward = ISA_NAME(rmsnorm_backward), \
         .conv_forward = ISA_NAME(conv_forward), \
@@ -57,9 +62,10 @@ const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
 #if defined(__AVX512F__)
 #define WITH_BF16(function) function##_avx512bf16
 
-void LINEAR(WITH_BF16, linear_forward_bf16)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
-void LINEAR(WITH_BF16, linear_backward_input_bf16)(float *dx, const float *dout, const float *w, size_t n, size_t n_in, size_t n_out, bool accumulate);
-void LINEAR(WITH_BF16, linear_backward_weight_bf16)(float *dw, const float *dout, const float *x, size_t n, size_t n_in, size_t n_out);
+void LINEAR(WITH_BF16, linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);
+void LINEAR(WITH_BF16, linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
+void LINEAR(WITH_BF16, linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
+void WITH_BF16(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in);
 void WITH_BF16(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 double WITH_BF16(peak_loop)(size_t iterations, bool bf16);
 extern const Kernels WITH_BF16(kernels);

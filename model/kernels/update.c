@@ -1,4 +1,5 @@
-// What touches whole arenas of parameters: sums, the AdamW step; and the loop that measures peak.
+// What touches whole arrays: sums, rounding, the AdamW step; and the loop that measures peak.
+#include "model/kernels/bf16.h"
 #include "model/kernels/functions.h"
 
 #ifdef __AVX512BF16__
@@ -10,6 +11,14 @@ void ISA_NAME(add)(float *y, const float *x, size_t n)
 #pragma omp parallel for schedule(static) if (n > PARALLEL_WORK)
     for (size_t j = 0; j < n; j += VECTOR_FLOATS) {
         v_store_n(y + j, v_load_n(y + j, n - j) + v_load_n(x + j, n - j), n - j);
+    }
+}
+
+void ISA_NAME(round_bf16)(uint16_t *out, const float *x, size_t n)
+{
+#pragma omp parallel for schedule(static) if (n > PARALLEL_WORK)
+    for (size_t j = 0; j < n; j += VECTOR_FLOATS) {
+        v_store_bf16_n(out + j, v_load_n(x + j, n - j), n - j);
     }
 }
 
