@@ -29,8 +29,8 @@ ifeq ($(ARCH),x86_64)
 else
   ISAS ?= generic
 endif
-# Only the matrix products differ with bf16 and int8 instructions; table.c joins them with the rest of avx512.
-BF16_OBJ := $(if $(filter avx512,$(ISAS)),$(foreach part,gemm few_rows update $(if $(filter 1,$(ONEDNN)),onednn),$(BUILD)/avx512bf16/model/kernels/$(part).o))
+# Only the matrix products, and what rounds to bf16, differ with bf16 and int8 instructions; table.c joins them with the rest of avx512.
+BF16_OBJ := $(if $(filter avx512,$(ISAS)),$(foreach part,gemm few_rows update norm activation $(if $(filter 1,$(ONEDNN)),onednn),$(BUILD)/avx512bf16/model/kernels/$(part).o))
 ISA_FLAGS_generic :=
 ISA_FLAGS_avx2    := -mavx2 -mfma
 ISA_FLAGS_avx512bf16 = $(ISA_FLAGS_avx512) -mavx512bf16 -mavx512vnni

@@ -322,8 +322,8 @@ static int bench_memory(Bench *bench, Error *error)
     static const struct { const char *name; bool bf16, recompute; double limit; } ways[] = {
         {"resident memory of training", false, false, 6.0},
         {"training 4 × 1024, --recompute", false, true, 3.5},
-        {"training 4 × 1024, --dtype bf16", true, false, 6.0},
-        {"training 4 × 1024, bf16, --recompute", true, true, 3.5},
+        {"training 4 × 1024 in bf16", true, false, 6.0},
+        {"training in bf16, --recompute", true, true, 3.5},
     };
     bool limited = strcmp(bench->preset, "110m") == 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {

@@ -71,6 +71,9 @@ static void report_part(Report *report, const Profile *profile, ProfilePart part
 {
     char name[64];
     Spread seconds = spread_of(profile->seconds[part], profile->runs);
+    if (seconds.most <= 0.0) {   // this step has none of it
+        return;
+    }
     snprintf(name, sizeof name, "%s step: %s", dtype, part_names[part]);
     report_line(report, name, scaled(seconds, 1e3), "ms", 1e3 * profile_pass(profile).median, 0.0);
     // Every run does the same work.

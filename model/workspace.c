@@ -62,7 +62,7 @@ static void plan_block(BlockSaved *saved, Planner *p, size_t n, const BlockShape
     saved->o = take(p, n, shape->value);
     saved->mixer = w->use != WORKSPACE_INFERENCE ? take(p, 1, mixer_floats) : NULL;
     saved->x_mid = take(p, n, shape->width);
-    saved->h13 = take_rows(p, n, 2 * shape->hidden, false);
+    saved->h13 = take_rows(p, n, 2 * shape->hidden, w->bf16);
 }
 
 // Lifetimes in block.c: a linear layer's input (normed, inner) is dead when the gradient into it (dnormed, dinner) is written, the mixer runs when inner
@@ -86,7 +86,7 @@ static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sum
     scratch->start = take(p, shape->relative ? (training ? 2 : 1) : 0, shape->query * (shape->value / shape->heads));
 
     Overlay passes = overlay_begin(p);
-    scratch->h13 = take(p, n, 0);
+    scratch->h13 = take(p, n, w->bf16 ? 2 * shape->hidden : 0);
     overlay_next(&passes, p);
     if (training) {
         scratch->do_ = take(p, n, shape->value);

@@ -27,6 +27,7 @@ for dtype in f32 bf16; do
         milliseconds=$(field "$dtype step: $part" value)
         holds "$milliseconds > 0"
     done
+    [ "$dtype" = f32 ] || holds "$(field "$dtype step: rounding to bf16" value) > 0"
     all=$(field "$dtype step: all" value)
     rest=$(field "$dtype step: rest" value)
     holds "$rest >= 0 && $rest < 0.05 * $all"

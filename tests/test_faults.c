@@ -405,7 +405,7 @@ static int run_step(void *context, Error *error)
     Model model;
     Trainer trainer;
     ModelConfig config;
-    const TrainerOptions options = {.micro_batch = 2, .n_micro = 2, .seq_len = 16, .clip = 1.0, .seed = 1,
+    const TrainerOptions options = {.micro_batch = 2, .n_micro = 2, .seq_len = 16, .clip = 1.0, .seed = 1, .bf16 = true,
                                     .schedule = {.kind = SCHEDULE_CONSTANT, .lr = 1e-2, .steps = 3}};
     Loader *loader = loader_create(&s->shards, 16, 1, 0, VOCAB, error);
     if (loader == NULL) {

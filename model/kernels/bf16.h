@@ -17,7 +17,15 @@ static inline vfloat v_round_bf16(vfloat x)
 }
 
 // f32 to the nearest bf16, and back.
-static inline vhalf v_narrow(vfloat x) { return __builtin_convertvector((vbits)v_round_bf16(x) >> 16, vhalf); }
+static inline vhalf v_narrow(vfloat x)
+{
+#ifdef __AVX512BF16__
+    return (vhalf)_mm512_cvtneps_pbh((__m512)x);
+#else
+    return __builtin_convertvector((vbits)v_round_bf16(x) >> 16, vhalf);
+#endif
+}
+
 static inline vfloat v_widen(vhalf x) { return (vfloat)(__builtin_convertvector(x, vbits) << 16); }
 
 // As v_load_n and v_store_n, from and to bf16.
@@ -26,9 +34,13 @@ static inline vfloat v_load_bf16_n(const uint16_t *p, size_t n)
     vhalf x = {0};
     if (n >= VECTOR_FLOATS) {
         memcpy(&x, p, sizeof x);
-    } else {
-        memcpy(&x, p, n * sizeof *p);
+        return v_widen(x);
     }
+#if VECTOR_FLOATS == 16
+    x = (vhalf)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1u), p);
+#else
+    memcpy(&x, p, n * sizeof *p);
+#endif
     return v_widen(x);
 }
 
@@ -37,9 +49,13 @@ static inline void v_store_bf16_n(uint16_t *p, vfloat v, size_t n)
     vhalf x = v_narrow(v);
     if (n >= VECTOR_FLOATS) {
         memcpy(p, &x, sizeof x);
-    } else {
-        memcpy(p, &x, n * sizeof *p);
+        return;
     }
+#if VECTOR_FLOATS == 16
+    _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1u), (__m256i)x);
+#else
+    memcpy(p, &x, n * sizeof *p);
+#endif
 }
 
 // Elements at, at + 1 … of rows, of which n are left.

@@ -368,21 +368,21 @@ static void many_rows_packed(float *out, const float *x, const PackedMatrix *w, 
 }
 
 // The three products of a linear layer. Only those in bf16 take panels, and rows in bf16.
-static void forward(const TileKind *kind, float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
+static void multiply_forward(const TileKind *kind, float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
 {
     SecondFactor second = {.lanes = {w.data, false, n_in, 1}, .panels = kind == &kind_bf16 && w.panels != NULL ? w.panels->forward : NULL};
     assert(kind == &kind_bf16 || !x.bf16);
     blocked_product(kind, out, n_out, lanes_of(x, n_in, 1), &second, n, n_out, n_in, false);
 }
 
-static void backward_input(const TileKind *kind, float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
+static void multiply_backward_input(const TileKind *kind, float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
     SecondFactor second = {.lanes = {w.data, false, 1, n_in}, .panels = kind == &kind_bf16 && w.panels != NULL ? w.panels->backward : NULL};
     assert(kind == &kind_bf16 || !dout.bf16);
     blocked_product(kind, dx, n_in, lanes_of(dout, n_out, 1), &second, n, n_in, n_out, accumulate);
 }
 
-static void backward_weight(const TileKind *kind, float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
+static void multiply_backward_weight(const TileKind *kind, float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
     assert(kind == &kind_bf16 || (!dout.bf16 && !x.bf16));
     blocked_product(kind, dw, n_in, lanes_of(dout, 1, n_out), &(SecondFactor){.lanes = lanes_of(x, 1, n_in)}, n_out, n_in, n, true);
@@ -393,50 +393,50 @@ void ISA_NAME(linear_forward)(float *out, Rows x, Weights w, size_t n, size_t n_
     if (n <= FEW_ROWS && !x.bf16) {
         ISA_NAME(few_rows_f32)(out, x.data, w.data, n, n_in, n_out);
     } else {
-        forward(&kind_f32, out, x, w, n, n_in, n_out);
+        multiply_forward(&kind_f32, out, x, w, n, n_in, n_out);
     }
 }
 
 void ISA_NAME(linear_backward_input)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    backward_input(&kind_f32, dx, dout, w, n, n_in, n_out, accumulate);
+    multiply_backward_input(&kind_f32, dx, dout, w, n, n_in, n_out, accumulate);
 }
 
 void ISA_NAME(linear_backward_weight)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
-    backward_weight(&kind_f32, dw, dout, x, n, n_in, n_out);
+    multiply_backward_weight(&kind_f32, dw, dout, x, n, n_in, n_out);
 }
 
 void ISA_NAME(linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out)
 {
-    forward(&kind_bf16, out, x, w, n, n_in, n_out);
+    multiply_forward(&kind_bf16, out, x, w, n, n_in, n_out);
 }
 
 void ISA_NAME(linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate)
 {
-    backward_input(&kind_bf16, dx, dout, w, n, n_in, n_out, accumulate);
+    multiply_backward_input(&kind_bf16, dx, dout, w, n, n_in, n_out, accumulate);
 }
 
 void ISA_NAME(linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out)
 {
-    backward_weight(&kind_bf16, dw, dout, x, n, n_in, n_out);
+    multiply_backward_weight(&kind_bf16, dw, dout, x, n, n_in, n_out);
 }
 
-// Panels of columns data[j·lane + p·step] in pairs of p.
-static void make_pairs(uint32_t *dst, const float *data, size_t lane, size_t step, size_t cols, size_t depth)
-{
-    size_t group = PACK_PANELS * PANEL_COLS;
-#pragma omp parallel for schedule(static) if (cols * depth > PARALLEL_WORK)
-    for (size_t j = 0; j < cols; j += group) {
-        float *to = (float *)(void *)(dst + j / PANEL_COLS * panel_words(depth));
-        pack_panels(WORD_PAIR, SOURCE_F32, to, PANEL_COLS, data + j * lane, lane, step, min_size(group, cols - j), depth);
-    }
-}
+// Rows of weights that become panels of both kinds in one go: the second time they come from a cache. A multiple of PANEL_COLS.
+#define WEIGHT_ROWS (2 * PANEL_COLS)
 
 void ISA_NAME(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in)
 {
-    make_pairs(panels->forward, w, n_in, 1, n_out, n_in);
-    make_pairs(panels->backward, w, 1, n_in, n_in, n_out);
+#pragma omp parallel for schedule(static) if (n_out * n_in > PARALLEL_WORK)
+    for (size_t row = 0; row < n_out; row += WEIGHT_ROWS) {
+        size_t rows = min_size(WEIGHT_ROWS, n_out - row);
+        float *forward = (float *)(void *)(panels->forward + row / PANEL_COLS * panel_words(n_in));
+        pack_panels(WORD_PAIR, SOURCE_F32, forward, PANEL_COLS, w + row * n_in, n_in, 1, rows, n_in);
+        for (size_t j = 0; j < n_in; j += PANEL_COLS) {
+            float *backward = (float *)(void *)(panels->backward + j / PANEL_COLS * panel_words(n_out) + row / 2 * PANEL_COLS);
+            pack_panels(WORD_PAIR, SOURCE_F32, backward, PANEL_COLS, w + row * n_in + j, 1, n_in, min_size(PANEL_COLS, n_in - j), rows);
+        }
+    }
 }
 
 void ISA_NAME(packed_forward)(float *out, const float *x, const PackedMatrix *w, size_t n)

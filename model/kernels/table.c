@@ -15,7 +15,7 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
 #define PANELS(NAME) NAME(make_panels)
 #endif
 
-// PRODUCTS(f) names the functions that may come from another instruction set: the products in bf16 and with packed weights.
+// PRODUCTS(f) names the functions that may come from another instruction set: products in bf16 and with packed weights, and what makes bf16 for them.
 #define KERNELS_TABLE(isa_name, has_fast_bf16, PRODUCTS) \
     { \
         .name = isa_name, \
@@ -32,15 +32,15 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .linear_forward = LINEAR(ISA_NAME, linear_forward), \
         .linear_backward_input = LINEAR(ISA_NAME, linear_backward_input), \
         .linear_backward_weight = LINEAR(ISA_NAME, linear_backward_weight), \
-        .round_bf16 = ISA_NAME(round_bf16), \
-        .rmsnorm_forward = ISA_NAME(rmsnorm_forward), \
+        .round_bf16 = PRODUCTS(round_bf16), \
+        .rmsnorm_forward = PRODUCTS(rmsnorm_forward), \
         .rmsnorm_backward = ISA_NAME(rmsnorm_backward), \
         .conv_forward = ISA_NAME(conv_forward), \
         .conv_backward = ISA_NAME(conv_backward), \
-        .gate_forward = ISA_NAME(gate_forward), \
+        .gate_forward = PRODUCTS(gate_forward), \
         .gate_backward = ISA_NAME(gate_backward), \
-        .swiglu_forward = ISA_NAME(swiglu_forward), \
-        .swiglu_backward = ISA_NAME(swiglu_backward), \
+        .swiglu_forward = PRODUCTS(swiglu_forward), \
+        .swiglu_backward = PRODUCTS(swiglu_backward), \
         .sigmoid_forward = ISA_NAME(sigmoid_forward), \
         .sigmoid_backward = ISA_NAME(sigmoid_backward), \
         .softplus_forward = ISA_NAME(softplus_forward), \
@@ -66,6 +66,11 @@ void LINEAR(WITH_BF16, linear_forward_bf16)(float *out, Rows x, Weights w, size_
 void LINEAR(WITH_BF16, linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);
 void LINEAR(WITH_BF16, linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);
 void WITH_BF16(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in);
+void WITH_BF16(round_bf16)(uint16_t *out, const float *x, size_t n);
+void WITH_BF16(rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim);
+void WITH_BF16(gate_forward)(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, size_t d_head);
+void WITH_BF16(swiglu_forward)(Rows out, Rows h, size_t n, size_t hidden);
+void WITH_BF16(swiglu_backward)(Rows dh, const float *dout, Rows h, size_t n, size_t hidden);
 void WITH_BF16(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);
 double WITH_BF16(peak_loop)(size_t iterations, bool bf16);
 extern const Kernels WITH_BF16(kernels);
