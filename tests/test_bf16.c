@@ -304,14 +304,14 @@ static void test_model(void **state)
 }
 
 // Loss over the last hundred AdamW steps on a periodic text with noise; the rate falls to zero as in real runs, or chance would move the end.
-static double train(bool bf16)
+static double train(bool bf16, uint64_t seed)
 {
     enum { BATCH = 4, LENGTH = 32 };
     const int steps = (int)rounds(1000, 300);
     Error error;
     Model model;
     assert_int_equal(model_create(&model, &small, kernels_available()[0], &error), 0);
-    model_init(&model, 1, LENGTH);
+    model_init(&model, seed, LENGTH);
     assert_true(!bf16 || model_use_bf16(&model, &error) == 0);
     Workspace *w = workspace_create(&model, BATCH, LENGTH, WORKSPACE_TRAINING, &error);
     assert_non_null(w);
@@ -319,7 +319,7 @@ static double train(bool bf16)
     float *grad = malloc(n * sizeof *grad), *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v);
     double tail = 0.0;
     Rng rng;
-    rng_seed(&rng, 5, 1);
+    rng_seed(&rng, 4 + seed, 1);
     for (int step = 1; step <= steps; step++) {
         int32_t tokens[BATCH * LENGTH + 1];
         for (int i = 0; i <= BATCH * LENGTH; i++) {
@@ -344,7 +344,12 @@ static void test_training_tracks(void **state)
     int most = omp_get_max_threads();
     omp_set_num_threads(1);   // the model is so small that threads would only wait for each other
 #endif
-    double exact = train(false), bf16 = train(true);
+    // Any rounding sets a run on a path of its own: the losses of two differ by chance, by half a per cent in the mean square, less over two pairs of runs.
+    double exact = 0.0, bf16 = 0.0;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        exact += train(false, seed) / 2.0;
+        bf16 += train(true, seed) / 2.0;
+    }
 #ifdef _OPENMP
     omp_set_num_threads(most);
 #endif
