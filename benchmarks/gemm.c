@@ -57,6 +57,8 @@ typedef struct ProductContext {
     const Library *library;   // NULL: ours
     OnednnProduct *const *rounded;   // the three products in bf16 of oneDNN, or NULL
     float *y, *x, *w, *dx, *dw;
+    Rows rows;                 // x, and
+    Weights weights;           // w, as training has them
     size_t in, out;
 } ProductContext;
 
@@ -81,9 +83,9 @@ static void run_products(void *context)
             onednn_product_run(c->rounded[i]);
         }
     } else if (c->library == NULL) {
-        c->linear.forward(c->y, rows_f32(c->x), weights_f32(c->w), n, in, out);
-        c->linear.backward_input(c->dx, rows_f32(c->y), weights_f32(c->w), n, in, out, false);
-        c->linear.backward_weight(c->dw, rows_f32(c->y), rows_f32(c->x), n, in, out);
+        c->linear.forward(c->y, c->rows, c->weights, n, in, out);
+        c->linear.backward_input(c->dx, rows_f32(c->y), c->weights, n, in, out, false);
+        c->linear.backward_weight(c->dw, rows_f32(c->y), c->rows, n, in, out);
     } else {
         multiply(c->library, false, true, n, out, in, c->x, in, c->w, in, 0.0f, c->y, out);
         multiply(c->library, false, false, n, in, out, c->y, out, c->w, in, 0.0f, c->dx, in);
@@ -101,7 +103,7 @@ static void compare(Bench *bench, const char *type, const char *name, const char
     report_line(&bench->report, label, rate_of(seconds[0], work), "GFLOP/s", rate_of(seconds[1], work).median, required);
 }
 
-// oneDNN's bf16 products get factors that are rounded already; ours round f32 while they pack.
+// oneDNN's bf16 products get factors that are rounded already; ours round the gradients while they pack.
 static void compare_rounded(Bench *bench, const char *name, ProductContext *ours, double work)
 {
     size_t n = ROWS, in = ours->in, out = ours->out;
@@ -117,33 +119,66 @@ static void compare_rounded(Bench *bench, const char *name, ProductContext *ours
     }
 }
 
-// One shape.
+// The three products of one shape.
+static void bench_products(Bench *bench, const char *name, ProductContext *ours, bool bf16)
+{
+    double work = 6.0 * (double)ROWS * (double)ours->in * (double)ours->out / 1e9;
+    char label[64];
+    Spread rate = rate_of(time_runs((size_t)bench->runs, run_products, ours), work);
+    snprintf(label, sizeof label, "gemm %s %s", bf16 ? "bf16" : "f32", name);
+    report_line(&bench->report, label, rate, "GFLOP/s", (bf16 ? bench->ceilings.peak_bf16 : bench->ceilings.peak_f32) / 1e9, 0.0);
+    Library libraries[2];
+    size_t count = bf16 ? 0 : find_libraries(libraries);
+    for (size_t i = 0; i < count; i++) {
+        ProductContext theirs = *ours;
+        theirs.library = &libraries[i];
+        compare(bench, "f32", name, libraries[i].name, ours, &theirs, work, libraries[i].dnnl != NULL ? 0.92 : 0.0);
+    }
+    if (bf16) {
+        compare_rounded(bench, name, ours, work);
+    }
+}
+
+// What training in bf16 makes of x and w.
+typedef struct Prepared {
+    uint16_t *x;
+    WeightPanels panels;
+} Prepared;
+
+// Products take x and w prepared, as far as they read that in this build. Returns 0, or -1 when there is no memory.
+static int prepare(Prepared *to, ProductContext *c, const Kernels *kernels)
+{
+    *to = (Prepared){malloc(ROWS * c->in * sizeof(uint16_t)),
+                     {malloc(panels_words(c->out, c->in) * sizeof(uint32_t)), malloc(panels_words(c->in, c->out) * sizeof(uint32_t))}};
+    if (to->x == NULL || to->panels.forward == NULL || to->panels.backward == NULL) {
+        return -1;
+    }
+    kernels->round_bf16(to->x, c->x, ROWS * c->in);
+    c->rows = (Rows){to->x, true};
+    if (kernels->make_panels != NULL) {
+        kernels->make_panels(&to->panels, c->w, c->out, c->in);
+        c->weights.panels = &to->panels;
+    }
+    return 0;
+}
+
 static int bench_shape(Bench *bench, const char *name, size_t out, size_t in, bool bf16, Error *error)
 {
+    Prepared prepared = {0};
     ProductContext ours = {.linear = linear_kernels(bench->kernels, bf16), .in = in, .out = out};
     ours.x = make_floats(ROWS * in, 1);
     ours.w = make_floats(out * in, 2);
     ours.y = make_floats(ROWS * out, 3);
     ours.dx = make_floats(ROWS * in, 4);
     ours.dw = make_floats(out * in, 5);
+    ours.rows = rows_f32(ours.x);
+    ours.weights = weights_f32(ours.w);
     bool whole = ours.x != NULL && ours.w != NULL && ours.y != NULL && ours.dx != NULL && ours.dw != NULL;
+    whole = whole && (!bf16 || prepare(&prepared, &ours, bench->kernels) == 0);
     if (whole) {
-        double work = 6.0 * (double)ROWS * (double)in * (double)out / 1e9;
-        char label[64];
-        Spread rate = rate_of(time_runs((size_t)bench->runs, run_products, &ours), work);
-        snprintf(label, sizeof label, "gemm %s %s", bf16 ? "bf16" : "f32", name);
-        report_line(&bench->report, label, rate, "GFLOP/s", (bf16 ? bench->ceilings.peak_bf16 : bench->ceilings.peak_f32) / 1e9, 0.0);
-        Library libraries[2];
-        size_t count = bf16 ? 0 : find_libraries(libraries);
-        for (size_t i = 0; i < count; i++) {
-            ProductContext theirs = ours;
-            theirs.library = &libraries[i];
-            compare(bench, "f32", name, libraries[i].name, &ours, &theirs, work, libraries[i].dnnl != NULL ? 0.92 : 0.0);
-        }
-        if (bf16) {
-            compare_rounded(bench, name, &ours, work);
-        }
+        bench_products(bench, name, &ours, bf16);
     }
+    free(prepared.x), free(prepared.panels.forward), free(prepared.panels.backward);
     free(ours.x), free(ours.w), free(ours.y), free(ours.dx), free(ours.dw);
     return whole ? 0 : no_memory(error);
 }
