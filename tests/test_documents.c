@@ -93,8 +93,8 @@ static const float *from(const float *x, size_t n) { return x != NULL ? x + n : 
 static float *from_row(float *x, size_t n) { return x != NULL ? x + n : NULL; }
 
 // The document of `length` rows from row `first` of the batch on, by itself.
-static void run_document(const char *where, DocumentRows *rows, const float *do_, const Mixer *mixer, const MixerTensors *whole, const MixerShape *shape, size_t first,
-                         size_t length)
+static void run_document(const char *where, DocumentRows *rows, const float *do_, const Mixer *mixer, const MixerTensors *whole, const MixerShape *shape,
+                         size_t first, size_t length)
 {
     size_t heads = shape->n_head, values = heads * shape->d_head;
     MixerTensors in = *whole;
@@ -128,8 +128,8 @@ static void run_documents(const char *where, DocumentRows *rows, const float *do
     }
 }
 
-static void check_rows(const char *where, const DocumentRows *actual, const DocumentRows *expected, const MixerTensors *in, const MixerShape *shape, double tolerance,
-                       double sum_tolerance)
+static void check_rows(const char *where, const DocumentRows *actual, const DocumentRows *expected, const MixerTensors *in, const MixerShape *shape,
+                       double tolerance, double sum_tolerance)
 {
     size_t n = shape->batch * shape->length, heads = shape->n_head, values = heads * shape->d_head;
     const struct {
