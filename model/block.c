@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/key_scale.h"
 #include "model/start_read.h"
 
 // Width of the layer before alpha (mixers.md; Yang et al. 2023).
@@ -19,6 +20,7 @@ static LatticeForm lattice_form(const ModelConfig *config)
         .no_projection = config->no_projection,
         .no_normalisation = config->no_normalisation,
         .l1 = (float)config->l1,
+        .slot_gate = config->slot_gate,
     };
 }
 
@@ -34,6 +36,7 @@ BlockShape block_shape(const ModelConfig *config, const Mixer *const *mixers, si
         .form = lattice_form(config),
         .relative = config->relative_read && chosen.lattice,
         .gate_range = config->wide_gate && !needs.shared_gate ? 2.0f : 1.0f,
+        .scaled = config->scaled_keys && needs.gate && !needs.shared_gate,
         .chunk = (size_t)config->chunk,
         .window = chosen.window,
         .width = (size_t)config->d_model,
@@ -43,7 +46,7 @@ BlockShape block_shape(const ModelConfig *config, const Mixer *const *mixers, si
         .heads = heads,
         .hidden = (size_t)config->mlp_hidden,
         .conv = needs.bare ? 0 : 2 * query + value,
-        .gate = needs.gate ? heads : 0,
+        .gate = !needs.gate ? 0 : config->slot_gate && chosen.lattice ? query : heads,
         .forget = needs.forget ? heads : 0,
         .decay = needs.slot_decay ? query : 0,
         .rank = needs.slot_decay ? DECAY_RANK : 0,
@@ -68,6 +71,7 @@ BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, 
         .projection = offset_of(params, layer, "mixer.q.weight"),
         .conv_weight = offset_of(params, layer, "mixer.q_conv.weight"),
         .conv_bias = offset_of(params, layer, "mixer.q_conv.bias"),
+        .key_scale = offset_of(params, layer, "mixer.k_scale"),
         .g_bias = offset_of(params, layer, "mixer.g.bias"),
         .mu_bias = offset_of(params, layer, "mixer.mu.bias"),
         .rate = offset_of(params, layer, "mixer.A"),
@@ -122,7 +126,14 @@ static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
         .starts = c->starts,
         .plain_codes = c->config->plain_codes,
         .plain_values = c->config->plain_values,
+        .softmax_codes = c->config->softmax_codes,
     };
+}
+
+static KeyScale key_scale(const BlockOffsets *at, const BlockContext *c)
+{
+    return (KeyScale){.scales = c->params + at->key_scale, .rows = c->batch * c->length, .n_head = at->shape.heads, .n_slot = (size_t)c->config->n_slot,
+                       .stride = at->shape.channels};
 }
 
 static MixerShape mixer_shape(const BlockContext *c)
@@ -181,9 +192,9 @@ static void gates_forward(const BlockSaved *saved, const BlockScratch *scratch, 
     if (shape->needs.shared_gate) {
         k->softplus_forward(saved->g, saved->mu, gates, stride, c->params + at->g_bias, c->params + at->rate, n, heads);
     } else if (shape->needs.gate) {
-        k->sigmoid_forward(saved->g, gates, stride, c->params + at->g_bias, n, heads);
+        k->sigmoid_forward(saved->g, gates, stride, c->params + at->g_bias, n, shape->gate);
         if (shape->gate_range != 1.0f) {
-            scale(saved->g, shape->gate_range, n * heads);
+            scale(saved->g, shape->gate_range, n * shape->gate);
         }
     }
     if (shape->needs.forget && !shape->needs.shared_gate) {
@@ -212,6 +223,10 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
         ConvShape conv = conv_shape(c, shape);
         k->conv_forward(saved->qkv, states == NULL ? NULL : states + at->tail, state_stride, saved->projection, c->params + at->conv_weight,
                         c->params + at->conv_bias, &conv);
+        if (shape->scaled) {
+            KeyScale keys = key_scale(at, c);
+            key_scale_forward(saved->qkv + shape->query, &keys);
+        }
     }
     gates_forward(saved, scratch, at, c);
     shape->mixer->forward(saved->o, saved->mixer, scratch->mixer, states == NULL ? NULL : states + at->memory, state_stride, &in, &mixer);
@@ -330,10 +345,10 @@ static void gates_backward(float *dparams, const BlockSaved *saved, const BlockS
                              stride, c->params + at->g_bias, c->params + at->rate, n, heads);
     } else if (shape->needs.gate) {
         if (shape->gate_range != 1.0f) {   // back to the sigmoid; a power of two loses no bits
-            scale(saved->g, 1.0f / shape->gate_range, n * heads);
-            scale(scratch->dg, shape->gate_range, n * heads);
+            scale(saved->g, 1.0f / shape->gate_range, n * shape->gate);
+            scale(scratch->dg, shape->gate_range, n * shape->gate);
         }
-        k->sigmoid_backward(dgates, stride, dparams + at->g_bias, scratch->dg, saved->g, n, heads);
+        k->sigmoid_backward(dgates, stride, dparams + at->g_bias, scratch->dg, saved->g, n, shape->gate);
     }
     if (shape->needs.forget && !shape->needs.shared_gate) {
         k->sigmoid_backward(dgates + shape->gate, stride, dparams + at->mu_bias, scratch->dmu, saved->mu, n, heads);
@@ -360,6 +375,11 @@ void block_backward(float *dx, float *dparams, const BlockSaved *saved, const Bl
     gates_backward(dparams, saved, scratch, at, c);
     if (!shape->needs.bare) {
         ConvShape conv = conv_shape(c, shape);
+        if (shape->scaled) {   // the keys without their factors: a factor may be 0
+            KeyScale keys = key_scale(at, c);
+            k->conv_forward(saved->qkv, NULL, 0, saved->projection, c->params + at->conv_weight, c->params + at->conv_bias, &conv);
+            key_scale_backward(scratch->dqkv + shape->query, dparams + at->key_scale, saved->qkv + shape->query, &keys);
+        }
         k->conv_backward(scratch->dprojection, dparams + at->conv_weight, dparams + at->conv_bias, scratch->conv_sums, scratch->dqkv, saved->projection,
                          c->params + at->conv_weight, c->params + at->conv_bias, &conv);
     }

@@ -20,6 +20,7 @@ typedef struct BlockShape {
     LatticeForm form;
     bool relative;       // the output is read relative to the start state (start_read.h)
     float gate_range;    // g = gate_range · sigmoid
+    bool scaled;         // k is multiplied by learned numbers (key_scale.h)
     size_t chunk, window;
     size_t width;        // D
     size_t query;        // H·m: columns of q, and of k
@@ -28,7 +29,7 @@ typedef struct BlockShape {
     size_t projection;   // columns of q, k, v, and where the mixer has them z, g and mu
     size_t heads, hidden;
     size_t conv;         // columns after the convolution: channels, or 0 in a bare block
-    size_t gate, forget; // columns of g and of mu: H
+    size_t gate, forget; // columns of g, H or with a gate for each slot H·m, and of mu, H
     size_t decay, rank;  // columns of alpha, H·m, and of the narrow layer before it
 } BlockShape;
 
@@ -39,7 +40,7 @@ BlockShape block_shape(const ModelConfig *config, const Mixer *const *mixers, si
 // used as one: projection [projection, D], w13 [2F, D], conv_weight [channels, taps], conv_bias [channels].
 typedef struct BlockOffsets {
     BlockShape shape;
-    size_t norm, projection, conv_weight, conv_bias, g_bias, mu_bias, rate, state0, ln_weight, ln_bias, out_norm, o, mlp_norm, w13, w2;
+    size_t norm, projection, conv_weight, conv_bias, key_scale, g_bias, mu_bias, rate, state0, ln_weight, ln_bias, out_norm, o, mlp_norm, w13, w2;
     size_t decay_down, decay_up, decay_bias;
     size_t tail, memory;
 } BlockOffsets;
@@ -109,7 +110,7 @@ void block_linear(float *out, Rows x, size_t at, size_t n, size_t n_in, size_t n
 void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
                    const BlockContext *context);
 
-// dx [N, D] holds the gradient of the block's output and receives that of its input; dparams (the arena) accumulates. saved->h13 and saved->g are overwritten.
+// dx [N, D] holds the gradient of the block's output and receives that of its input; dparams (the arena) accumulates. saved->h13, g and qkv are overwritten.
 void block_backward(float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *context);
 
 #endif

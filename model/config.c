@@ -56,6 +56,9 @@ static const ConfigKey config_keys[] = {
     {"gate_shift", "gate-shift", ARG_REAL, AT(gate_shift), -20, 20, NULL, "X", "added to the start value of the write gate's bias", true},
     {"plain_codes", "plain-codes", ARG_SWITCH, AT(plain_codes), 0, 0, NULL, NULL, "do not normalise queries and keys", true},
     {"plain_values", "plain-values", ARG_SWITCH, AT(plain_values), 0, 0, NULL, NULL, "do not normalise values", true},
+    {"softmax_codes", "softmax-codes", ARG_SWITCH, AT(softmax_codes), 0, 0, NULL, NULL, "queries and keys are a softmax, instead of SiLU and length 1", true},
+    {"scaled_keys", "scaled-keys", ARG_SWITCH, AT(scaled_keys), 0, 0, NULL, NULL, "a learned factor for each head's keys", true},
+    {"slot_gate", "slot-gate", ARG_SWITCH, AT(slot_gate), 0, 0, NULL, NULL, "Lattice has a write gate for each slot instead of one a head", true},
 };
 #undef AT
 enum { N_KEYS = sizeof config_keys / sizeof config_keys[0] };
@@ -199,7 +202,8 @@ static int set_mixer(ModelConfig *config, const char *text, Error *error)
 
 static bool has_plain_form(const ModelConfig *config)
 {
-    return strcmp(config->objective, "decode") == 0 && config->chunk == 1 && !config->no_projection && !config->no_normalisation && config->l1 == 0.0;
+    return strcmp(config->objective, "decode") == 0 && config->chunk == 1 && !config->no_projection && !config->no_normalisation && config->l1 == 0.0 &&
+           !config->slot_gate;
 }
 
 LayerMixer config_layer_mixer(const ModelConfig *config, const struct Mixer *const *table, size_t layer)
@@ -274,6 +278,23 @@ static int check_key(const ConfigKey *key, const ModelConfig *config, Error *err
     return 0;
 }
 
+// What becomes of q and k behind the convolution.
+static int check_codes(const ModelConfig *config, const MixerNeeds *any, Error *error)
+{
+    const char *key = config->plain_codes ? "plain_codes" : config->softmax_codes ? "softmax_codes" : config->plain_values ? "plain_values" : NULL;
+    if (key != NULL && any->bare) {
+        return error_set(error, "%s is set, but mixer \"%s\" normalises nothing: leave it out", key, config->mixer);
+    }
+    if (config->scaled_keys && !any->gate) {
+        return error_set(error, "scaled_keys is set, but mixer \"%s\" answers in proportion to its keys, which the norm behind it takes away: leave it out",
+                         config->mixer);
+    }
+    if (config->plain_codes && (config->softmax_codes || config->scaled_keys)) {
+        return error_set(error, "plain_codes and %s: codes are plain or are not, leave one of them out", config->softmax_codes ? "softmax_codes" : "scaled_keys");
+    }
+    return 0;
+}
+
 // The keys that only some mixers read must be left alone where no layer has such a mixer: they would change nothing.
 static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *error)
 {
@@ -288,6 +309,7 @@ static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *e
                        : config->l1 > 0.0                       ? "l1"
                        : config->random_start                   ? "random_start"
                        : config->relative_read                  ? "relative_read"
+                       : config->slot_gate                      ? "slot_gate"
                                                                 : NULL;
     if (form != NULL && !any->form) {
         return error_set(error, "%s is a key of Lattice, and mixer \"%s\" is none: leave it out", form, config->mixer);
@@ -296,11 +318,7 @@ static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *e
         return error_set(error, "%s is set, but mixer \"%s\" has no write gate that is a sigmoid: leave it out", config->wide_gate ? "wide_gate" : "gate_shift",
                          config->mixer);
     }
-    if ((config->plain_codes || config->plain_values) && any->bare) {
-        return error_set(error, "%s is set, but mixer \"%s\" normalises nothing: leave it out", config->plain_codes ? "plain_codes" : "plain_values",
-                         config->mixer);
-    }
-    return 0;
+    return check_codes(config, any, error);
 }
 
 static int check_mixers(const ModelConfig *config, Error *error)

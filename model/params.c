@@ -68,7 +68,7 @@ static void add_projections(TableBuilder *builder, const BlockShape *shape, size
         add(builder, true, SHAPE2(shape->value, shape->width), "layers.%zu.mixer.z.weight", layer);
     }
     if (shape->needs.gate) {
-        add(builder, true, SHAPE2(shape->heads, shape->width), "layers.%zu.mixer.g.weight", layer);
+        add(builder, true, SHAPE2(shape->gate, shape->width), "layers.%zu.mixer.g.weight", layer);
     }
     if (shape->needs.forget && !shape->needs.shared_gate) {
         add(builder, true, SHAPE2(shape->heads, shape->width), "layers.%zu.mixer.mu.weight", layer);
@@ -81,12 +81,12 @@ static void add_projections(TableBuilder *builder, const BlockShape *shape, size
     }
 }
 
-// What the mixer reads beside: gates, decays, start state, norm.
+// What the mixer reads beside: gates, decays, factors of keys, start state, norm.
 static void add_needs(TableBuilder *builder, const BlockShape *shape, size_t layer)
 {
     size_t heads = shape->heads, m = shape->query / heads, d = shape->value / heads;
     if (shape->needs.gate) {
-        add(builder, false, SHAPE1(heads), "layers.%zu.mixer.g.bias", layer);
+        add(builder, false, SHAPE1(shape->gate), "layers.%zu.mixer.g.bias", layer);
     }
     if (shape->needs.shared_gate) {
         add(builder, false, SHAPE1(heads), "layers.%zu.mixer.A", layer);
@@ -97,6 +97,9 @@ static void add_needs(TableBuilder *builder, const BlockShape *shape, size_t lay
         add(builder, true, SHAPE2(shape->rank, shape->width), "layers.%zu.mixer.alpha_down.weight", layer);
         add(builder, true, SHAPE2(shape->decay, shape->rank), "layers.%zu.mixer.alpha_up.weight", layer);
         add(builder, false, SHAPE1(shape->decay), "layers.%zu.mixer.alpha_up.bias", layer);
+    }
+    if (shape->scaled) {
+        add(builder, false, SHAPE1(heads), "layers.%zu.mixer.k_scale", layer);
     }
     if (shape->needs.start) {
         add(builder, false, SHAPE3(heads, m, d), "layers.%zu.mixer.state0", layer);
@@ -247,7 +250,9 @@ static bool init_needs(float *out, const Tensor *tensor, const ModelConfig *conf
         return false;
     }
     MixerNeeds needs = shape_of(config, layer).needs;
-    double m = (double)config->n_slot, d = (double)config->d_head, intensity = sqrt(m / (2.0 * (double)train_length * d));
+    // A number of a code is about 1/√m, of a softmax 1/m.
+    double m = (double)config->n_slot, d = (double)config->d_head, code = config->softmax_codes ? 1.0 / m : 1.0 / sqrt(m);
+    double intensity = 1.0 / (code * sqrt(2.0 * (double)train_length * d));
     intensity = intensity < 0.5 ? intensity : 0.5;   // short training lengths: the rotation budget allows more than a gate can give
     double range = config->wide_gate ? 2.0 : 1.0;
     if (ends_with(tensor->name, "mixer.state0") && config->random_start && !needs.norm) {
@@ -283,7 +288,7 @@ void params_init(float *params, const TensorTable *table, const ModelConfig *con
         }
         if (ends_with(tensor->name, "_conv.weight")) {
             fill_normal(out, tensor->count, 0.0, 0.5, &rng);
-        } else if (ends_with(tensor->name, "norm.weight")) {
+        } else if (ends_with(tensor->name, "norm.weight") || ends_with(tensor->name, "_scale")) {
             fill(out, tensor->count, 1.0);
         } else if (ends_with(tensor->name, "bias")) {
             fill(out, tensor->count, 0.0);

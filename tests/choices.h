@@ -13,7 +13,7 @@ typedef struct ModelChoice {
     bool forget_gate, square;   // square: the mixer needs m = d
     bool no_projection, no_normalisation;
     double l1;
-    bool random_start, relative_read, wide_gate, plain_codes, plain_values;
+    bool random_start, relative_read, wide_gate, plain_codes, plain_values, softmax_codes, scaled_keys, slot_gate;
     double gate_shift;
 } ModelChoice;
 
@@ -43,6 +43,11 @@ static const ModelChoice model_choices[] = {
     {.mixer = "lattice", .no_normalisation = true, .relative_read = true, .gate_shift = 1.0},
     {.mixer = "lattice", .plain_codes = true, .plain_values = true, .gate_shift = 0.5},
     {.mixer = "delta", .wide_gate = true},
+    {.mixer = "lattice", .softmax_codes = true, .scaled_keys = true, .forget_gate = true},
+    {.mixer = "delta,attention:9", .square = true, .scaled_keys = true},
+    {.mixer = "delta", .softmax_codes = true},
+    {.mixer = "lattice", .slot_gate = true, .forget_gate = true},
+    {.mixer = "lattice,gated_delta", .objective = "similarity", .chunk = 4, .chunk_form = "gated", .slot_gate = true, .wide_gate = true, .plain_values = true},
 };
 enum { MODEL_CHOICES = sizeof model_choices / sizeof model_choices[0] };
 
@@ -66,6 +71,9 @@ static inline void make_choice(ModelConfig *config, const ModelChoice *choice)
     config->gate_shift = choice->gate_shift;
     config->plain_codes = choice->plain_codes;
     config->plain_values = choice->plain_values;
+    config->softmax_codes = choice->softmax_codes;
+    config->scaled_keys = choice->scaled_keys;
+    config->slot_gate = choice->slot_gate;
     config->n_slot = choice->square ? config->d_head : config->n_slot;
     config_settle_length(config, 50);
 }

@@ -10,9 +10,10 @@
 // "decode, chunk 4, frozen, token, l1"
 static inline void mixer_form_text(char text[160], const ReferenceForm *form)
 {
-    snprintf(text, 160, "%s, chunk %zu, %s, %s, window %zu%s%s%s", form->objective != NULL ? form->objective : "-", form->chunk,
+    snprintf(text, 160, "%s, chunk %zu, %s, %s, window %zu%s%s%s%s", form->objective != NULL ? form->objective : "-", form->chunk,
              form->chunk_form != NULL ? form->chunk_form : "-", form->chunk_norm != NULL ? form->chunk_norm : "-", form->window,
-             form->no_projection ? ", no projection" : "", form->no_normalisation ? ", no normalisation" : "", form->l1 > 0.0 ? ", l1" : "");
+             form->no_projection ? ", no projection" : "", form->no_normalisation ? ", no normalisation" : "", form->l1 > 0.0 ? ", l1" : "",
+             form->slot_gate ? ", slot gate" : "");
 }
 
 typedef struct Where {
@@ -69,7 +70,7 @@ static inline void run_piece(float *o, float *states, size_t state_stride, const
     in.q = qkv;
     in.k = qkv + keys;
     in.v = qkv + 2 * keys;
-    in.g = rows_piece(&pool, whole->g, shape->n_head, begin, count, shape);
+    in.g = rows_piece(&pool, whole->g, shape->n_head * (whole->form.slot_gate ? shape->n_slot : 1), begin, count, shape);
     in.mu = rows_piece(&pool, whole->mu, shape->n_head, begin, count, shape);
     in.alpha = rows_piece(&pool, whole->alpha, whole->alpha_stride, begin, count, shape);
     MixerShape piece = *shape;

@@ -23,6 +23,8 @@ static const ReferenceForm lattice_forms[] = {
     {.mixer = "lattice", .objective = "decode", .chunk = 6, .chunk_form = "frozen", .chunk_norm = "chunk", .no_projection = true},
     {.mixer = "lattice", .objective = "decode", .chunk = 1, .chunk_form = "frozen", .chunk_norm = "token", .no_normalisation = true},
     {.mixer = "lattice", .objective = "decode", .chunk = 40, .chunk_form = "gated", .chunk_norm = "token", .l1 = 0.01},
+    {.mixer = "lattice", .objective = "decode", .chunk = 1, .chunk_form = "frozen", .chunk_norm = "token", .slot_gate = true},
+    {.mixer = "lattice", .objective = "similarity", .chunk = 5, .chunk_form = "frozen", .chunk_norm = "chunk", .slot_gate = true},
 };
 enum { N_FORMS = N_RIVALS + sizeof lattice_forms / sizeof lattice_forms[0] };
 
@@ -57,13 +59,16 @@ static void check_guard(const char *where, const char *what, const float *x, siz
     }
 }
 
+// Numbers of g a token.
+static size_t gates_of(const MixerTensors *in, const MixerShape *shape) { return shape->n_head * (in->form.slot_gate ? shape->n_slot : 1); }
+
 static DocumentRows new_rows(Pool *pool, const MixerTensors *in, const MixerShape *shape)
 {
     size_t n = shape->batch * shape->length, heads = shape->n_head;
     return (DocumentRows){
         .o = nan_floats(pool, n * heads * shape->d_head),
         .qkv = nan_floats(pool, n * in->qkv_stride),
-        .g = in->g != NULL ? nan_floats(pool, n * heads) : NULL,
+        .g = in->g != NULL ? nan_floats(pool, n * gates_of(in, shape)) : NULL,
         .mu = in->mu != NULL ? nan_floats(pool, n * heads) : NULL,
         .alpha = in->alpha != NULL ? nan_floats(pool, n * in->alpha_stride) : NULL,
         .state0 = in->state0 != NULL ? pool_floats(pool, heads * shape->n_slot * shape->d_head) : NULL,
@@ -101,13 +106,13 @@ static void run_document(const char *where, DocumentRows *rows, const float *do_
     in.q += first * in.qkv_stride;
     in.k += first * in.qkv_stride;
     in.v += first * in.qkv_stride;
-    in.g = from(in.g, first * heads);
+    in.g = from(in.g, first * gates_of(whole, shape));
     in.mu = from(in.mu, first * heads);
     in.alpha = from(in.alpha, first * in.alpha_stride);
     DocumentRows own = *rows;
     own.o += first * values;
     own.qkv += first * in.qkv_stride;
-    own.g = from_row(own.g, first * heads);
+    own.g = from_row(own.g, first * gates_of(whole, shape));
     own.mu = from_row(own.mu, first * heads);
     own.alpha = from_row(own.alpha, first * in.alpha_stride);
     MixerShape one = *shape;
@@ -140,7 +145,7 @@ static void check_rows(const char *where, const DocumentRows *actual, const Docu
     } arrays[] = {
         {"outputs", actual->o, expected->o, n * values, false},
         {"gradients of q, k and v", actual->qkv, expected->qkv, n * in->qkv_stride, false},
-        {"gradient of g", actual->g, expected->g, n * heads, false},
+        {"gradient of g", actual->g, expected->g, n * gates_of(in, shape), false},
         {"gradient of mu", actual->mu, expected->mu, n * heads, false},
         {"gradient of alpha", actual->alpha, expected->alpha, n * in->alpha_stride, false},
         {"gradient of state0", actual->state0, expected->state0, values * shape->n_slot, true},

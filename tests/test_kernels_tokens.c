@@ -9,7 +9,7 @@ static size_t conv_channels(const ConvShape *s) { return s->n_head * (2 * s->n_s
 static size_t conv_part(ReferenceConvShape *part, const ConvShape *s, size_t which)
 {
     *part = (ReferenceConvShape){.batch = s->batch, .length = s->length, .n_head = s->n_head, .head_size = which < 2 ? s->n_slot : s->d_head,
-                                 .width = s->width, .norm = which < 2 ? REFERENCE_L2 : REFERENCE_RMS, .eps = s->eps};
+                                 .width = s->width, .norm = which == 2 ? REFERENCE_RMS : s->softmax_codes ? REFERENCE_SOFTMAX : REFERENCE_L2, .eps = s->eps};
     return which * s->n_head * s->n_slot;
 }
 
@@ -66,10 +66,14 @@ static const size_t conv_sizes[][6] = {{1, 1, 1, 1, 1, 4},  {2, 7, 3, 5, 9, 4}, 
                                        {2, 3, 2, 6, 4, 6},  {1, 67, 5, 48, 17, 2}, {2, 9, 1, 20, 8, 1},  {1, 300, 2, 64, 64, 4}};
 enum { N_CONV_SIZES = sizeof conv_sizes / sizeof conv_sizes[0] };
 
+// Below N_CONV_SHAPES: each size, then each with a softmax.
+enum { N_CONV_SHAPES = 2 * N_CONV_SIZES };
+
 static ConvShape conv_shape(size_t i)
 {
-    const size_t *s = conv_sizes[i];
-    ConvShape shape = {.batch = s[0], .length = s[1], .n_head = s[2], .n_slot = s[3], .d_head = s[4], .width = s[5], .eps = 0.0009765625f};
+    const size_t *s = conv_sizes[i % N_CONV_SIZES];
+    ConvShape shape = {.batch = s[0], .length = s[1], .n_head = s[2], .n_slot = s[3], .d_head = s[4], .width = s[5], .eps = 0.0009765625f,
+                       .softmax_codes = i >= N_CONV_SIZES};
     shape.proj_stride = conv_channels(&shape) + 7;
     return shape;
 }
@@ -77,7 +81,7 @@ static ConvShape conv_shape(size_t i)
 static void test_conv(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_CONV_SIZES; i++) {
+    for (size_t i = 0; i < N_CONV_SHAPES; i++) {
         ConvShape shape = conv_shape(i);
         size_t rows = shape.batch * shape.length, channels = conv_channels(&shape), projections = rows * shape.proj_stride;
         Layer layers[] = {
@@ -136,7 +140,7 @@ static void test_conv_pieces(void **state)
 {
     (void)state;
     for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        for (size_t i = 0; i < N_CONV_SIZES; i++) {
+        for (size_t i = 0; i < N_CONV_SHAPES; i++) {
             ConvShape shape = conv_shape(i);
             check_threads(1 + (int)(i % 3));
             check_conv_pieces(&shape, *kernels);

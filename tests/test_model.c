@@ -86,6 +86,12 @@ static void test_start_values(void **state)
     assert_true(fabs(2.0 / (1.0 + exp(-start_value(&config, "layers.1.mixer.g.bias", &spread))) - intensity) < 1e-6);
     config.gate_shift = -1.5;
     assert_true(fabs(start_value(&config, "layers.1.mixer.g.bias", &spread) - (log(intensity / (2.0 - intensity)) - 1.5)) < 1e-5);
+    // A softmax makes keys shorter by √m: writes begin as much stronger.
+    config.n_slot = 16;
+    config.softmax_codes = config.scaled_keys = config.slot_gate = true;
+    intensity = 16.0 / sqrt(2.0 * 512.0 * 64.0);
+    assert_true(fabs(start_value(&config, "layers.1.mixer.g.bias", &spread) - (log(intensity / (2.0 - intensity)) - 1.5)) < 1e-5 && spread < 1e-6);
+    assert_true(start_value(&config, "layers.1.mixer.k_scale", &spread) == 1.0 && spread == 0.0);
 }
 
 static void test_overfit(void **state)

@@ -230,8 +230,10 @@ static void test_layer_differences(void **state)
 {
     (void)state;
     static const int32_t ids[] = {3, 0, 6, 3, 3, 1}, targets[] = {3, -1, 6, 0, -1, 1};
-    ReferenceConvShape keys = {.batch = 2, .length = 7, .n_head = 3, .head_size = 5, .width = 4, .norm = REFERENCE_L2, .eps = 1e-2}, values = keys, wide = keys;
+    ReferenceConvShape keys = {.batch = 2, .length = 7, .n_head = 3, .head_size = 5, .width = 4, .norm = REFERENCE_L2, .eps = 1e-2}, values = keys, wide = keys,
+                       softmax = keys;
     values.norm = REFERENCE_RMS;
+    softmax.norm = REFERENCE_SOFTMAX;
     wide.length = 3;
     wide.width = 6;
     Problem problems[] = {
@@ -239,6 +241,7 @@ static void test_layer_differences(void **state)
         {"rmsnorm", rmsnorm_forward, rmsnorm_backward, 5 * 7, 2, {5 * 7, 7}, .n = 5, .dim = 7},
         {"conv, l2", conv_forward, conv_backward, 14 * 15, 3, {14 * 15, 15 * 4, 15}, .conv = keys},
         {"conv, rms", conv_forward, conv_backward, 14 * 15, 3, {14 * 15, 15 * 4, 15}, .conv = values},
+        {"conv, softmax", conv_forward, conv_backward, 14 * 15, 3, {14 * 15, 15 * 4, 15}, .conv = softmax},
         {"conv, more taps than tokens", conv_forward, conv_backward, 6 * 15, 3, {6 * 15, 15 * 6, 15}, .conv = wide},
         {"gate", gate_forward, gate_backward, 5 * 3 * 7, 3, {5 * 3 * 7, 5 * 3 * 7, 3 * 7}, .n = 5, .n_head = 3, .dim = 7},
         {"swiglu", swiglu_forward, swiglu_backward, 21, 2, {21, 21}, .n = 21},
@@ -268,12 +271,13 @@ static void check_mixer_differences(ReferenceForm form, bool forget_gate, const 
     ReferenceNeeds needs = reference_needs(&form);
     size_t length = size[0], d = size[2], m = needs.square ? d : size[1];
     char name[128];
-    snprintf(name, sizeof name, "%s, %s, chunk %zu, %s, %s, T %zu, %s%s%s%s", form.mixer, form.objective != NULL ? form.objective : "", form.chunk,
+    snprintf(name, sizeof name, "%s, %s, chunk %zu, %s, %s, T %zu, %s%s%s%s%s", form.mixer, form.objective != NULL ? form.objective : "", form.chunk,
              form.chunk_form != NULL ? form.chunk_form : "", form.chunk_norm != NULL ? form.chunk_norm : "", length,
              forget_gate ? "forget gate" : "no forget gate", form.no_projection ? ", no projection" : "",
-             form.no_normalisation ? ", no normalisation" : form.relative_read ? ", relative read" : "", form.l1 > 0.0 ? ", l1" : "");
+             form.no_normalisation ? ", no normalisation" : form.relative_read ? ", relative read" : "", form.l1 > 0.0 ? ", l1" : "",
+             form.slot_gate ? ", slot gate" : "");
     Problem p = {.name = name, .forward = mixer_forward, .backward = mixer_backward, .n_out = length * d + (needs.state ? m * d : 0), .n_inputs = MAX_INPUTS,
-                 .counts = {[IN_Q] = length * m, [IN_K] = length * m, [IN_V] = length * d, [IN_G] = needs.gate ? length : 0,
+                 .counts = {[IN_Q] = length * m, [IN_K] = length * m, [IN_V] = length * d, [IN_G] = needs.gate ? length * reference_gates(&form, m) : 0,
                             [IN_MU] = forget_gate ? length : 0, [IN_STATE0] = needs.start ? m * d : 0, [IN_ALPHA] = needs.slot_decay ? length * m : 0,
                             [IN_LN_WEIGHT] = needs.norm ? d : 0, [IN_LN_BIAS] = needs.norm ? d : 0},
                  .n = length, .dim = m, .out_dim = d, .form = form};
@@ -299,7 +303,7 @@ static void test_lattice_differences(void **state)
         for (size_t c = 0; c < 5; c++) {
             ReferenceForm form = {.mixer = "lattice", .objective = objectives[i / 32], .chunk = chunks[c], .chunk_form = forms[i / 16 % 2],
                                   .chunk_norm = norms[i / 8 % 2], .no_projection = ablation == 1, .no_normalisation = ablation == 2,
-                                  .l1 = ablation == 3 ? 0.1 : 0.0, .relative_read = (i + c) % 7 == 0};
+                                  .l1 = ablation == 3 ? 0.1 : 0.0, .relative_read = (i + c) % 7 == 0, .slot_gate = (i + c) % 3 == 0};
             check_mixer_differences(form, i / 4 % 2 == 1, mixer_sizes[(i + c) % 3], i * 5 + c);
         }
     }

@@ -1,4 +1,4 @@
-// The short convolution: causal, depthwise, with bias, then SiLU, then each head's norm (l2 for q and k, rms for v).
+// The short convolution: causal, depthwise, with bias, then SiLU, then each head's norm (l2 for q and k, rms for v); or for q and k a softmax over the head.
 //
 // Weights come as [channels, width]; the last tap meets the current token. Forward, rows are independent given the projections: threads share out groups of
 // rows, and inside a group one head after the other, so that a head's taps are laid out for the vectors once a group. Backward, they share out the heads of
@@ -20,14 +20,15 @@ typedef struct HeadColumns {
     size_t begin, size;
     float mean;             // factor of the sum of squares in the norm: 1 for l2, 1/d for rms
     bool plain;             // no norm
+    bool softmax;           // instead of SiLU and norm
 } HeadColumns;
 
 static inline HeadColumns head_columns(size_t head, const ConvShape *s)
 {
     if (head < 2 * s->n_head) {
-        return (HeadColumns){head * s->n_slot, s->n_slot, 1.0f, s->plain_codes};
+        return (HeadColumns){head * s->n_slot, s->n_slot, 1.0f, s->plain_codes, s->softmax_codes};
     }
-    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, 1.0f / (float)s->d_head, s->plain_values};
+    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, 1.0f / (float)s->d_head, s->plain_values, false};
 }
 
 static inline size_t channel_count(const ConvShape *s) { return s->n_head * (2 * s->n_slot + s->d_head); }
@@ -88,8 +89,48 @@ INLINE vfloat convolve(const float *const source[MAX_WIDTH], const float *taps, 
     return sum;
 }
 
+// A function of its own: inlined, it would stand in the way of the usual codes.
+static void softmax_head(float *out, const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, size_t width)
+{
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        v_store_n(out + j, convolve(source, taps, bias, head, j, width), head.size - j);
+    }
+    float most = out[0];
+    for (size_t j = 1; j < head.size; j++) {
+        most = out[j] > most ? out[j] : most;
+    }
+    vfloat sums = {0};
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        v_store_n(out + j, v_exp(v_load_n(out + j, head.size - j) - v_set(most)), head.size - j);
+        sums += v_load_n(out + j, head.size - j);
+    }
+    vfloat scale = v_set(1.0f / v_sum(sums));
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        v_store_n(out + j, v_load_n(out + j, head.size - j) * scale, head.size - j);
+    }
+}
+
+// With p the softmax: dpre = p (dout − Σ p dout).
+static void softmax_backward(float *dpre, const float *dout, const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head,
+                             size_t width)
+{
+    softmax_head(dpre, source, taps, bias, head, width);
+    vfloat dots = {0};
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        dots += v_load_n(dpre + j, head.size - j) * v_load_n(dout + j, head.size - j);
+    }
+    vfloat along = v_set(v_sum(dots));
+    for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
+        v_store_n(dpre + j, v_load_n(dpre + j, head.size - j) * (v_load_n(dout + j, head.size - j) - along), head.size - j);
+    }
+}
+
 INLINE void forward_head(float *out, const float *const source[MAX_WIDTH], const float *taps, const float *bias, HeadColumns head, size_t width, const ConvShape *s)
 {
+    if (head.softmax) {
+        softmax_head(out, source, taps, bias, head, width);
+        return;
+    }
     vfloat squares = {0};
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {
         vfloat x = convolve(source, taps, bias, head, j, width);
@@ -181,6 +222,10 @@ void ISA_NAME(conv_forward)(float *qkv, float *tails, size_t tail_stride, const 
 INLINE void activation_backward(float *dpre, const float *dout, const float *const source[MAX_WIDTH], const float *taps, const float *bias,
                                 HeadColumns head, size_t width, const ConvShape *s)
 {
+    if (head.softmax) {
+        softmax_backward(dpre, dout, source, taps, bias, head, width);
+        return;
+    }
     float act[MAX_HEAD], slope[MAX_HEAD];
     vfloat squares = {0}, dots = {0}, one = v_set(1.0f);
     for (size_t j = 0; j < head.size; j += VECTOR_FLOATS) {

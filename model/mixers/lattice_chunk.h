@@ -22,11 +22,11 @@
 // The longest chunk that goes by matrix products: the recurrence's work for a token grows with the chunk, and its memory with the chunk's square.
 #define CHUNK_MOST 64
 
-// Whether this head's chunks go by matrix products. The ablations do not: a threshold acts on each number of a slot, and the other two serve experiments only.
+// Whether this head's chunks go by matrix products. The ablations do not: a threshold acts on each number of a slot, and the others serve experiments only.
 static inline bool has_chunk_form(const Head *head)
 {
     const LatticeForm *form = &head->form;
-    return head->chunk > 1 && head->chunk <= CHUNK_MOST && !form->no_projection && !form->no_normalisation && !(form->l1 > 0.0f);
+    return head->chunk > 1 && head->chunk <= CHUNK_MOST && !form->no_projection && !form->no_normalisation && !form->slot_gate && !(form->l1 > 0.0f);
 }
 
 // Chunks between two kept states of a training forward: as many as make at least KEPT_TOKENS tokens.

@@ -8,6 +8,8 @@
 //
 //     s~_i = mu s_i + a_i (h − u_i x_i)        s_i <- s~_i / n_i, or s~_i until the chunk's end        o = Σ q_i s_i
 //
+// With a gate for each slot, a_i = g_i c_i.
+//
 // Lengths are taken from the vectors themselves, so that no form loses digits. The forward keeps S and B every GROUP tokens (but the start); the
 // backward recomputes a group's memories and walks back, carrying the gradients into S and into B.
 #include "model/mixers/lattice_chunk.h"
@@ -101,11 +103,11 @@ INLINE vfloat soft_threshold(vfloat x, float threshold)
     return v_select(x > t, x - t, v_select(x < -t, x + t, v_select(x == x, zero, x)));
 }
 
-// to_i = s~_i / n_i of a token (n stays 1 where tokens are not normalised); to may be s. The chunk's start is `base`.
-INLINE void write_slots(float *to, Write *w, const float *s, const float *base, float g, float mu, const Head *head, size_t m, size_t d)
+// to_i = s~_i / n_i of token t (n stays 1 where tokens are not normalised); to may be s. The chunk's start is `base`.
+INLINE void write_slots(float *to, Write *w, const float *s, const float *base, const Head *head, size_t t, size_t m, size_t d)
 {
-    const float *along = head->form.gated ? s : base;
-    float threshold = g * head->form.l1;
+    const float *along = head->form.gated ? s : base, *gates = head->g + t * head->g_row;
+    float mu = head_mu(head, t);
     bool normalise = normalises_tokens(head);
     vfloat one = v_set(1.0f), zero = {0};
     for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
@@ -113,6 +115,7 @@ INLINE void write_slots(float *to, Write *w, const float *s, const float *base, 
         for (size_t l = 0; l < VECTOR_FLOATS; l++) {
             squares[l] = zero;
             size_t i = i0 + l;
+            float g = i < m ? gates[i * head->g_slot] : 0.0f, threshold = g * head->form.l1;
             for (size_t j = 0; j < d && i < m; j += VECTOR_FLOATS) {
                 float a = g * w->c[i];
                 vfloat x = v_set(mu) * v_load_n(s + i * d + j, d - j);
@@ -166,7 +169,7 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
             memcpy(states + m * d, start, m * d * sizeof(float));
         }
         plan_write(&write, start, head->k + t * head->row, head->v + t * head->row, head, m, d);
-        write_slots(s, &write, s, start, head->g[t * head->gate_row], head_mu(head, t), head, m, d);
+        write_slots(s, &write, s, start, head, t, m, d);
         slot_sum(o + t * o_row, s, head->q + t * head->row, m, d);
         if (normalises_chunks(head) && (head->position + t + 1) % head->chunk == 0) {
             slots_normalise(s, m, d);
@@ -262,7 +265,7 @@ INLINE void recompute_group(BackwardMemory *memory, const float *s, const float 
         memory->bases[l] = base;
         Write write = group_write(memory, l, m, d);
         plan_write(&write, base, head->k + t * head->row, head->v + t * head->row, head, m, d);
-        write_slots(after, &write, s, base, head->g[t * head->gate_row], head_mu(head, t), head, m, d);
+        write_slots(after, &write, s, base, head, t, m, d);
         s = after;
     }
 }
@@ -271,14 +274,15 @@ INLINE void recompute_group(BackwardMemory *memory, const float *s, const float 
 typedef struct Sums {
     float *dh, *dv;       // [d]; dv: what encode adds to it
     float *dq, *dk;       // [m] rows; dk is dc so far
-    float dg, dmu;
+    float *dg;            // [m] into each slot's intensity
+    float dmu;
 } Sums;
 
-// Slots [i0, i0 + VECTOR_FLOATS): ds becomes the gradient into s~ (through reading, normalisation and threshold); dq is set. Returns the threshold's part of dg.
-INLINE float finish_backward(float *ds, float *dq, const float *after, const float *q, const float *do_, const float *n, const Head *head, size_t i0, size_t m,
+// Slots [i0, i0 + VECTOR_FLOATS): ds becomes the gradient into s~ (through reading, normalisation and threshold); dq is set, and dg to the threshold's part.
+INLINE void finish_backward(float *ds, float *dq, float *dg, const float *after, const float *q, const float *do_, const float *n, const Head *head, size_t i0, size_t m,
                              size_t d)
 {
-    vfloat reads[VECTOR_FLOATS], radials[VECTOR_FLOATS], zero = {0}, pulled = {0};
+    vfloat reads[VECTOR_FLOATS], radials[VECTOR_FLOATS], zero = {0};
     for (size_t l = 0; l < VECTOR_FLOATS; l++) {
         reads[l] = radials[l] = zero;
         size_t i = i0 + l;
@@ -297,14 +301,15 @@ INLINE float finish_backward(float *ds, float *dq, const float *after, const flo
             add_scaled(ds + i * d, ds + i * d, -radial[i - i0], after + i * d, d);
             scale_to(ds + i * d, ds + i * d, n[i] == 0.0f ? 0.0f : 1.0f / n[i], d);
         }
+        vfloat pulled = zero;
         for (size_t j = 0; head->form.l1 > 0.0f && j < d; j += VECTOR_FLOATS) {
             vfloat slot = v_load_n(after + i * d + j, d - j), x = v_load_n(ds + i * d + j, d - j);
             x = v_select(slot == zero, zero, x);
             v_store_n(ds + i * d + j, x, d - j);
             pulled += v_select(slot < zero, -x, x);
         }
+        dg[i] = -head->form.l1 * v_sum(pulled);
     }
-    return -head->form.l1 * v_sum(pulled);
 }
 
 // How the gradient x_i into s~_i of a slot is shared out: ds_i = keep x, db_i += pull x + du h − dc v (the last only in encode), dh += a x + du b_i,
@@ -349,9 +354,11 @@ INLINE void share_slots(Sums *sums, float *ds, float *dbase, const float *base, 
 
 // Slots [i0, i0 + VECTOR_FLOATS), whose ds is the gradient into s~: it becomes that into s, and dbase gets what goes to the chunk's start (ds itself, where
 // that is s). All but what h = v − B k brings.
-INLINE void write_backward(Sums *sums, float *ds, float *dbase, const float *s, const float *base, const Write *w, const float *v, float g, float mu,
-                           const Head *head, size_t i0, size_t m, size_t d)
+INLINE void write_backward(Sums *sums, float *ds, float *dbase, const float *s, const float *base, const Write *w, const Head *head, size_t t, size_t i0,
+                           size_t m, size_t d)
 {
+    const float *gates = head->g + t * head->g_row;
+    float mu = head_mu(head, t);
     bool gated = head->form.gated || base == s, project = projects(head);
     vfloat along[VECTOR_FLOATS], kept[VECTOR_FLOATS], written[VECTOR_FLOATS];
     Shares shares[VECTOR_FLOATS];
@@ -367,13 +374,13 @@ INLINE void write_backward(Sums *sums, float *ds, float *dbase, const float *s, 
     }
     vfloat w_along = sum_each(along), w_kept = sum_each(kept), w_written = sum_each(written);
     for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
-        float a = g * w->c[i], u = w->u[i], projected = gated ? w_kept[i - i0] : w_along[i - i0], da = w_written[i - i0] - u * projected;
+        float g = gates[i * head->g_slot], a = g * w->c[i], u = w->u[i], projected = gated ? w_kept[i - i0] : w_along[i - i0], da = w_written[i - i0] - u * projected;
         shares[i - i0] = (Shares){.keep = gated ? mu - a * u : mu, .pull = gated ? 0.0f : -a * u, .a = a, .du = project ? -a * projected : 0.0f, .dc = g * da};
         sums->dmu += w_kept[i - i0];
-        sums->dg += da * w->c[i];
+        sums->dg[i] += da * w->c[i];
         sums->dk[i] = g * da;
     }
-    share_slots(sums, ds, dbase, base, w->h, v, shares, head->form.objective == LATTICE_ENCODE, i0, m, d);
+    share_slots(sums, ds, dbase, base, w->h, head->v + t * head->row, shares, head->form.objective == LATTICE_ENCODE, i0, m, d);
 }
 
 // h = v − Σ k_i b_i: db_i −= k_i dh, dk_i −= b_i·dh.
@@ -394,25 +401,38 @@ INLINE void read_backward(float *dbase, float *dk, const float *base, const floa
     }
 }
 
+// to: a token's gates, of one head.
+INLINE void put_gate_gradient(float *to, const float *dg, const Head *head, size_t m)
+{
+    if (head->form.slot_gate) {
+        memcpy(to, dg, m * sizeof(float));
+        return;
+    }
+    float sum = 0.0f;
+    for (size_t i = 0; i < m; i++) {
+        sum += dg[i];
+    }
+    *to = sum;
+}
+
 INLINE void backward_token(const HeadGradients *grad, BackwardMemory *memory, const Head *head, const float *do_, size_t t, size_t l, size_t m, size_t d)
 {
-    float dh[d], dv[d];
+    float dh[d], dv[d], dg[m];
     const float *s = memory->met[l], *base = memory->bases[l], *after = memory->after + l * m * d;
-    const float *k = head->k + t * head->row, *v = head->v + t * head->row;
-    float *dbase = base == s ? memory->ds : memory->dbase, g = head->g[t * head->gate_row];
+    float *dbase = base == s ? memory->ds : memory->dbase;
     Write write = group_write(memory, l, m, d);
-    Sums sums = {.dh = dh, .dv = dv, .dq = grad->q + t * head->row, .dk = grad->k + t * head->row};
+    Sums sums = {.dh = dh, .dv = dv, .dq = grad->q + t * head->row, .dk = grad->k + t * head->row, .dg = dg};
     memset(dh, 0, sizeof dh);
     memset(dv, 0, sizeof dv);
     for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        sums.dg += finish_backward(memory->ds, sums.dq, after, head->q + t * head->row, do_, write.n, head, i0, m, d);
-        write_backward(&sums, memory->ds, dbase, s, base, &write, v, g, head_mu(head, t), head, i0, m, d);
+        finish_backward(memory->ds, sums.dq, dg, after, head->q + t * head->row, do_, write.n, head, i0, m, d);
+        write_backward(&sums, memory->ds, dbase, s, base, &write, head, t, i0, m, d);
     }
     if (head->form.objective == LATTICE_DECODE) {
-        read_backward(dbase, sums.dk, base, k, dh, m, d);
+        read_backward(dbase, sums.dk, base, head->k + t * head->row, dh, m, d);
     }
     add_scaled(grad->v + t * head->row, dh, 1.0f, dv, d);
-    grad->g[t * head->gate_row] = sums.dg;
+    put_gate_gradient(grad->g + t * head->g_row, dg, head, m);
     if (grad->mu != NULL) {
         grad->mu[t * head->gate_row] = sums.dmu;
     }

@@ -8,7 +8,8 @@
 // One head of one sequence.
 typedef struct Head {
     const float *q, *k, *v, *g, *mu;   // first token's row; mu NULL: 1
-    size_t row, gate_row;              // strides from token to token
+    size_t row, gate_row;              // strides from token to token; gate_row: of mu, and of g where it is one number a head
+    size_t g_row, g_slot;              // g of token t and slot i: g[t·g_row + i·g_slot]; g_slot 0: one for all slots
     size_t position, length, chunk;
     size_t m, d;
     LatticeForm form;
@@ -21,7 +22,7 @@ static inline Head head_document(const Head *whole, size_t first, size_t length)
     head.q += first * head.row;
     head.k += first * head.row;
     head.v += first * head.row;
-    head.g += first * head.gate_row;
+    head.g += first * head.g_row;
     head.mu = head.mu == NULL ? NULL : head.mu + first * head.gate_row;
     head.position = 0;
     head.length = length;
@@ -35,15 +36,17 @@ typedef struct HeadGradients {
 
 static inline Head head_of(const MixerTensors *in, const MixerShape *shape, size_t b, size_t h)
 {
-    size_t first = b * shape->length, m = shape->n_slot, d = shape->d_head;
+    size_t first = b * shape->length, m = shape->n_slot, d = shape->d_head, gates = in->form.slot_gate ? m : 1;
     return (Head){
         .q = in->q + first * in->qkv_stride + h * m,
         .k = in->k + first * in->qkv_stride + h * m,
         .v = in->v + first * in->qkv_stride + h * d,
-        .g = in->g + first * shape->n_head + h,
+        .g = in->g + (first * shape->n_head + h) * gates,
         .mu = in->mu == NULL ? NULL : in->mu + first * shape->n_head + h,
         .row = in->qkv_stride,
         .gate_row = shape->n_head,
+        .g_row = shape->n_head * gates,
+        .g_slot = in->form.slot_gate ? 1 : 0,
         .position = shape->position,
         .length = shape->length,
         .chunk = in->chunk > 1 ? in->chunk : 1,
@@ -60,7 +63,7 @@ static inline HeadGradients head_gradients_of(const MixerGradients *grad, const 
         .q = grad->q + row + h * shape->n_slot,
         .k = grad->k + row + h * shape->n_slot,
         .v = grad->v + row + h * shape->d_head,
-        .g = grad->g + gate,
+        .g = grad->g + gate * (in->form.slot_gate ? shape->n_slot : 1),
         .mu = grad->mu == NULL ? NULL : grad->mu + gate,
     };
 }
@@ -71,7 +74,7 @@ static inline HeadGradients head_gradients_document(const HeadGradients *whole, 
         .q = whole->q + first * head->row,
         .k = whole->k + first * head->row,
         .v = whole->v + first * head->row,
-        .g = whole->g + first * head->gate_row,
+        .g = whole->g + first * head->g_row,
         .mu = whole->mu == NULL ? NULL : whole->mu + first * head->gate_row,
     };
 }

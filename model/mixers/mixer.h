@@ -30,13 +30,14 @@ typedef struct LatticeForm {
     bool no_projection;      // h itself is written
     bool no_normalisation;   // plain gradient steps from state0 as it is, without projection
     float l1;                // slots are soft-thresholded by g·l1 before the normalisation
+    bool slot_gate;          // g has a number for each slot
 } LatticeForm;
 
 // One call's tensors. Rows are tokens [B·T]; q, k and v are columns of one buffer. Pointers that a mixer does not use are NULL.
 typedef struct MixerTensors {
     const float *q, *k, *v;          // [B·T, H, m], [B·T, H, m], [B·T, H, d] with row stride qkv_stride
     size_t qkv_stride;
-    const float *g, *mu;             // [B·T, H] in (0, 1); mu NULL: no forget gate
+    const float *g, *mu;             // [B·T, H] in (0, 1), with form.slot_gate g is [B·T, H, m]; mu NULL: no forget gate
     const float *state0;             // [H, m, d] learned start, not normalised
     const float *alpha;              // [B·T, H, m] with row stride alpha_stride: decay of each slot in (0, 1]
     size_t alpha_stride;
@@ -48,7 +49,7 @@ typedef struct MixerTensors {
 
 typedef struct MixerGradients {
     float *q, *k, *v;                // set; row stride qkv_stride
-    float *g, *mu;                   // set
+    float *g, *mu;                   // set; as the tensors
     float *state0;                   // [H, m, d], accumulated
     float *alpha;                    // set; row stride alpha_stride
     float *ln_weight, *ln_bias;      // [H, d], accumulated

@@ -18,6 +18,7 @@ typedef struct Lattice {
     bool project, normalise;
     bool once;          // normalised at a chunk's end only
     bool relative;      // what is read is what the slots have gained since the start
+    size_t gates, gate_step;   // numbers of g a token, 1 or m; and from slot to slot, 0 or 1
     double l1;
     size_t length, m, d;
 } Lattice;
@@ -34,6 +35,8 @@ static Lattice lattice_of(const ReferenceForm *form, const ReferenceMixerShape *
         .normalise = !form->no_normalisation,
         .once = form->chunk > 1 && is(form->chunk_norm, "chunk"),
         .relative = form->relative_read,
+        .gates = reference_gates(form, shape->n_slot),
+        .gate_step = form->slot_gate ? 1 : 0,
         .l1 = form->l1,
         .length = shape->length,
         .m = shape->n_slot,
@@ -95,12 +98,12 @@ static void objective_pair_backward(double *ds, double *dk, double *dv, const do
 // x towards zero by `threshold`, at most to zero
 static double soft_threshold(double x, double threshold) { return x > threshold ? x - threshold : x < -threshold ? x + threshold : 0.0; }
 
-// written [m, d] = the slots s after a token's write, with everything marked b taken from `base`.
-static void write_slots(double *written, const double *s, const double *base, const double *h, const double *c, double g, double mu, const Lattice *l)
+// written [m, d] = the slots s after a token's write, with everything marked b taken from `base`; g: the token's.
+static void write_slots(double *written, const double *s, const double *base, const double *h, const double *c, const double *g, double mu, const Lattice *l)
 {
     size_t d = l->d;
     for (size_t i = 0; i < l->m; i++) {
-        double u = l->project ? reference_dot(base + i * d, h, d) : 0.0, a = g * c[i];
+        double u = l->project ? reference_dot(base + i * d, h, d) : 0.0, a = g[i * l->gate_step] * c[i];
         const double *along = (l->gated ? s : base) + i * d;
         for (size_t j = 0; j < d; j++) {
             written[i * d + j] = mu * s[i * d + j] + a * (h[j] - u * along[j]);
@@ -126,9 +129,9 @@ static Trace run(Pool *pool, const ReferenceTensors *in, const Lattice *l)
         const double *base = trace.before + t / l->chunk * l->chunk * size;
         memcpy(before, trace.end, size * sizeof *before);
         objective_pair(h, c, base, in->k + t * m, in->v + t * d, l);
-        write_slots(written, before, base, h, c, in->g[t], in->mu != NULL ? in->mu[t] : 1.0, l);
+        write_slots(written, before, base, h, c, in->g + t * l->gates, in->mu != NULL ? in->mu[t] : 1.0, l);
         for (size_t i = 0; i < size; i++) {
-            after[i] = soft_threshold(written[i], in->g[t] * l->l1);
+            after[i] = soft_threshold(written[i], in->g[t * l->gates + i / d * l->gate_step] * l->l1);
         }
         if (l->normalise && !l->once) {
             reference_normalise(after, trace.lengths + t * m, after, m, d);
@@ -159,20 +162,20 @@ void reference_lattice_forward(double *o, double *state, const ReferenceTensors 
     pool_free(&pool);
 }
 
-// Given ds [m, d] into `written`, replaces it by the gradient into s, and adds to dbase [m, d], *dg and *dmu; dh [d] and dc [m] are set.
+// Given ds [m, d] into `written`, replaces it by the gradient into s, and adds to dbase [m, d], dg (as g) and *dmu; dh [d] and dc [m] are set.
 static void write_slots_backward(double *ds, double *dbase, double *dh, double *dc, double *dg, double *dmu, const double *s, const double *base,
-                                 const double *h, const double *c, double g, double mu, const Lattice *l)
+                                 const double *h, const double *c, const double *g, double mu, const Lattice *l)
 {
     size_t d = l->d;
     memset(dh, 0, d * sizeof *dh);
     for (size_t i = 0; i < l->m; i++) {
         const double *along = (l->gated ? s : base) + i * d, *slot_base = base + i * d;
         double *x = ds + i * d, *x_base = dbase + i * d;
-        double u = l->project ? reference_dot(slot_base, h, d) : 0.0, a = g * c[i], projected = reference_dot(along, x, d);
+        double u = l->project ? reference_dot(slot_base, h, d) : 0.0, own = g[i * l->gate_step], a = own * c[i], projected = reference_dot(along, x, d);
         double da = reference_dot(h, x, d) - u * projected, du = l->project ? -a * projected : 0.0;
         *dmu += reference_dot(s + i * d, x, d);
-        *dg += da * c[i];
-        dc[i] = g * da;
+        dg[i * l->gate_step] += da * c[i];
+        dc[i] = own * da;
         for (size_t j = 0; j < d; j++) {
             dh[j] += a * x[j] + du * slot_base[j];
             x_base[j] += du * h[j] - (l->gated ? 0.0 : a * u * x[j]);
@@ -181,8 +184,8 @@ static void write_slots_backward(double *ds, double *dbase, double *dh, double *
     }
 }
 
-// ds [m, d] into what token t reads becomes that into what it wrote; *dg gets the threshold's part.
-static void finish_write_backward(double *ds, double *dg, const Trace *trace, size_t t, double g, const Lattice *l)
+// ds [m, d] into what token t reads becomes that into what it wrote; dg gets the threshold's part.
+static void finish_write_backward(double *ds, double *dg, const Trace *trace, size_t t, const double *g, const Lattice *l)
 {
     size_t size = l->m * l->d;
     const double *written = trace->written + t * size;
@@ -190,8 +193,9 @@ static void finish_write_backward(double *ds, double *dg, const Trace *trace, si
         reference_normalise_backward(ds, trace->after + t * size, trace->lengths + t * l->m, l->m, l->d);
     }
     for (size_t i = 0; l->l1 > 0.0 && i < size; i++) {
-        if (fabs(written[i]) > g * l->l1) {
-            *dg -= copysign(l->l1, written[i]) * ds[i];
+        size_t gate = i / l->d * l->gate_step;
+        if (fabs(written[i]) > g[gate] * l->l1) {
+            dg[gate] -= copysign(l->l1, written[i]) * ds[i];
         } else {
             ds[i] = 0.0;
         }
@@ -226,9 +230,9 @@ void reference_lattice_backward(const ReferenceGradients *grad, const double *do
                 dstart[i * d + j] -= l.relative ? in->q[t * m + i] * do_[t * d + j] : 0.0;
             }
         }
-        finish_write_backward(ds, &grad->g[t], &trace, t, in->g[t], &l);
+        finish_write_backward(ds, grad->g + t * l.gates, &trace, t, in->g + t * l.gates, &l);
         objective_pair(h, c, base, in->k + t * m, in->v + t * d, &l);
-        write_slots_backward(ds, dbase, dh, dc, &grad->g[t], &dmu, before, base, h, c, in->g[t], mu, &l);
+        write_slots_backward(ds, dbase, dh, dc, grad->g + t * l.gates, &dmu, before, base, h, c, in->g + t * l.gates, mu, &l);
         objective_pair_backward(dbase, grad->k + t * m, grad->v + t * d, dh, dc, base, in->k + t * m, in->v + t * d, &l);
         if (grad->mu != NULL) {
             grad->mu[t] += dmu;

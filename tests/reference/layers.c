@@ -26,6 +26,21 @@ static double dot(const double *x, const double *y, size_t n)
     return sum;
 }
 
+static void softmax(double *out, const double *x, size_t n)
+{
+    double most = x[0], sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, x[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = exp(x[i] - most);
+        sum += out[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] /= sum;
+    }
+}
+
 // 1 / sqrt(weight · Σ x² + eps), with weight 1 for L2 and 1/n for RMS
 static double norm_factor(const double *x, size_t n, ReferenceNorm norm, double eps)
 {
@@ -117,6 +132,10 @@ void reference_conv_forward(double *out, const double *x, const double *weight, 
     double *pre = pool_doubles(&pool, n_vectors * size), *y = pool_doubles(&pool, size);
     conv_plain(pre, x, weight, bias, shape);
     for (size_t i = 0; i < n_vectors; i++) {
+        if (shape->norm == REFERENCE_SOFTMAX) {
+            softmax(out + i * size, pre + i * size, size);
+            continue;
+        }
         for (size_t j = 0; j < size; j++) {
             y[j] = silu(pre[i * size + j]);
         }
@@ -137,6 +156,14 @@ void reference_conv_backward(double *dx, double *dweight, double *dbias, const d
     double *y = pool_doubles(&pool, size), *dy = pool_doubles(&pool, size);
     conv_plain(pre, x, weight, bias, shape);
     for (size_t i = 0; i < rows * shape->n_head; i++) {
+        if (shape->norm == REFERENCE_SOFTMAX) {
+            softmax(y, pre + i * size, size);
+            double along = dot(y, dout + i * size, size);
+            for (size_t j = 0; j < size; j++) {
+                dpre[i * size + j] = y[j] * (dout[i * size + j] - along);
+            }
+            continue;
+        }
         for (size_t j = 0; j < size; j++) {
             y[j] = silu(pre[i * size + j]);
             dy[j] = 0.0;

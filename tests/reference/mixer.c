@@ -84,10 +84,13 @@ ReferenceForm reference_form(const ModelConfig *config, size_t layer)
     const ReferenceMixer *mixer = find_mixer(chosen.mixer->serves != NULL ? chosen.mixer->serves : chosen.mixer->name);
     return (ReferenceForm){.mixer = mixer->name, .objective = config->objective, .chunk = mixer->chunked ? (size_t)config->chunk : 1,
                            .chunk_form = config->chunk_form, .chunk_norm = config->chunk_norm, .no_projection = config->no_projection,
-                           .no_normalisation = config->no_normalisation, .relative_read = config->relative_read, .l1 = config->l1, .window = chosen.window};
+                           .no_normalisation = config->no_normalisation, .relative_read = config->relative_read,
+                           .slot_gate = config->slot_gate && chosen.lattice, .l1 = config->l1, .window = chosen.window};
 }
 
 ReferenceNeeds reference_needs(const ReferenceForm *form) { return find_mixer(form->mixer)->needs; }
+
+size_t reference_gates(const ReferenceForm *form, size_t n_slot) { return form->slot_gate ? n_slot : 1; }
 
 // Whether `value` is one of two or three names; else `text` says what it is instead.
 static bool is_one_of(const char *value, const char *const choices[3], const char *what, char text[128])

@@ -5,6 +5,9 @@
 
 static size_t rows_of(const MixerCase *c) { return c->batch * c->n_head * c->length; }
 
+// Numbers of g a head and token.
+static size_t gates_of(const MixerCase *c) { return reference_gates(&c->form, c->n_slot); }
+
 static size_t state_of(const MixerCase *c) { return c->n_head * c->n_slot * c->d_head; }
 
 static double *doubles_if(Pool *pool, size_t n, bool wanted) { return wanted ? pool_doubles(pool, n) : NULL; }
@@ -18,7 +21,7 @@ MixerResult mixer_result_create(Pool *pool, const MixerCase *c)
         .d_q = pool_doubles(pool, rows * c->n_slot),
         .d_k = pool_doubles(pool, rows * c->n_slot),
         .d_v = pool_doubles(pool, rows * c->d_head),
-        .d_g = doubles_if(pool, rows, c->g != NULL),
+        .d_g = doubles_if(pool, rows * gates_of(c), c->g != NULL),
         .d_mu = doubles_if(pool, rows, c->mu != NULL),
         .d_state0 = doubles_if(pool, state_of(c), c->state0 != NULL),
         .d_alpha = doubles_if(pool, rows * c->n_slot, c->alpha != NULL),
@@ -70,7 +73,7 @@ void mixer_case_fill(MixerCase *c, Pool *pool, Rng *rng, bool forget_gate, doubl
     c->q = unit_vectors(pool, rows, c->n_slot, rng);
     c->k = unit_vectors(pool, rows, c->n_slot, rng);
     c->v = normals(pool, rows * c->d_head, rng, 0.0, 1.0);
-    c->g = needs.gate ? gates(pool, rows, rng, gate_mean, gate_spread) : NULL;
+    c->g = needs.gate ? gates(pool, rows * gates_of(c), rng, gate_mean, gate_spread) : NULL;
     c->mu = forget ? gates(pool, rows, rng, 2.0, gate_spread) : NULL;
     c->state0 = needs.start ? normals(pool, state_of(c), rng, 0.0, 1.0) : NULL;
     c->do_ = normals(pool, rows * c->d_head, rng, 0.0, 1.0);
@@ -100,10 +103,10 @@ MixerResult mixer_case_reference(Pool *pool, const MixerCase *c)
     for (size_t b = 0; b < c->batch; b++) {
         for (size_t head = 0; head < c->n_head; head++) {
             size_t one = b * c->n_head + head, row = one * length;
-            ReferenceTensors in = {c->q + row * m, c->k + row * m, c->v + row * d, at(c->g, row), at(c->mu, row), at(c->state0, head * m * d),
+            ReferenceTensors in = {c->q + row * m, c->k + row * m, c->v + row * d, at(c->g, row * gates_of(c)), at(c->mu, row), at(c->state0, head * m * d),
                                    at(c->alpha, row * m), at(c->ln_weight, head * d), at(c->ln_bias, head * d)};
-            ReferenceGradients grad = {r.d_q + row * m, r.d_k + row * m, r.d_v + row * d, at(r.d_g, row), at(r.d_mu, row), at(r.d_state0, head * m * d),
-                                       at(r.d_alpha, row * m), at(r.d_ln_weight, head * d), at(r.d_ln_bias, head * d)};
+            ReferenceGradients grad = {r.d_q + row * m, r.d_k + row * m, r.d_v + row * d, at(r.d_g, row * gates_of(c)), at(r.d_mu, row),
+                                       at(r.d_state0, head * m * d), at(r.d_alpha, row * m), at(r.d_ln_weight, head * d), at(r.d_ln_bias, head * d)};
             reference_mixer_forward(r.o + row * d, at(r.state, one * m * d), &in, &c->form, &shape);
             reference_mixer_backward(&grad, c->do_ + row * d, at(c->dstate, one * m * d), &in, &c->form, &shape);
         }
@@ -170,6 +173,7 @@ static LatticeForm fast_form(const ReferenceForm *form)
         .no_projection = form->no_projection,
         .no_normalisation = form->no_normalisation,
         .l1 = (float)form->l1,
+        .slot_gate = form->slot_gate,
     };
 }
 
@@ -178,7 +182,8 @@ const char *mixer_case_fast_name(const MixerCase *c)
     if (c->fast != NULL || !is(c->form.mixer, "lattice")) {
         return c->fast != NULL ? c->fast : c->form.mixer;
     }
-    bool plain = is(c->form.objective, "decode") && c->form.chunk == 1 && !c->form.no_projection && !c->form.no_normalisation && c->form.l1 == 0.0;
+    bool plain = is(c->form.objective, "decode") && c->form.chunk == 1 && !c->form.no_projection && !c->form.no_normalisation && c->form.l1 == 0.0 &&
+                 !c->form.slot_gate;
     return plain ? "lattice" : "lattice_forms";
 }
 
@@ -194,7 +199,7 @@ void mixer_case_tensors(MixerTensors *in, MixerShape *shape, Pool *pool, const M
         .k = qkv + keys,
         .v = qkv + 2 * keys,
         .qkv_stride = stride,
-        .g = own_rows(pool, c->g, c, 1),
+        .g = own_rows(pool, c->g, c, gates_of(c)),
         .mu = own_rows(pool, c->mu, c, 1),
         .state0 = to_floats(pool, c->state0, state_of(c)),
         .alpha = own_rows(pool, c->alpha, c, c->n_slot),
@@ -274,7 +279,7 @@ static void fast_backward(MixerResult *r, const MixerCase *c, const Mixer *mixer
         .q = d_qkv,
         .k = d_qkv + keys,
         .v = d_qkv + 2 * keys,
-        .g = floats_if(&own, tokens * c->n_head, c->g != NULL),
+        .g = floats_if(&own, tokens * c->n_head * gates_of(c), c->g != NULL),
         .mu = floats_if(&own, tokens * c->n_head, c->mu != NULL),
         .state0 = floats_if(&own, state, c->state0 != NULL),
         .alpha = floats_if(&own, tokens * keys, c->alpha != NULL),
@@ -290,7 +295,7 @@ static void fast_backward(MixerResult *r, const MixerCase *c, const Mixer *mixer
     rows_out(r->d_q, grad.q, in->qkv_stride, c, c->n_slot);
     rows_out(r->d_k, grad.k, in->qkv_stride, c, c->n_slot);
     rows_out(r->d_v, grad.v, in->qkv_stride, c, c->d_head);
-    rows_out(r->d_g, grad.g, c->n_head, c, 1);
+    rows_out(r->d_g, grad.g, c->n_head * gates_of(c), c, gates_of(c));
     rows_out(r->d_mu, grad.mu, c->n_head, c, 1);
     rows_out(r->d_alpha, grad.alpha, keys, c, c->n_slot);
     copy_out(r->d_state0, grad.state0, state);
@@ -334,7 +339,7 @@ void mixer_result_compare(const MixerResult *actual, const MixerResult *expected
         {"q", actual->d_q, expected->d_q, keys},
         {"k", actual->d_k, expected->d_k, keys},
         {"v", actual->d_v, expected->d_v, values},
-        {"g", actual->d_g, expected->d_g, rows},
+        {"g", actual->d_g, expected->d_g, rows * gates_of(c)},
         {"mu", actual->d_mu, expected->d_mu, rows},
         {"S0", actual->d_state0, expected->d_state0, state_of(c)},
         {"alpha", actual->d_alpha, expected->d_alpha, keys},

@@ -12,7 +12,7 @@ typedef struct MixerCase {
     ReferenceForm form;
     size_t batch, n_head, length, n_slot, d_head;   // B, H, T, m, d
     double *q, *k, *v;         // [B, H, T, m], [B, H, T, m], [B, H, T, d]
-    double *g, *mu;            // [B, H, T]; mu NULL: no forget gate
+    double *g, *mu;            // [B, H, T], g with a slot_gate [B, H, T, m]; mu NULL: no forget gate
     double *state0;            // [H, m, d]
     double *do_;               // [B, H, T, d] gradient into the outputs
     double *dstate;            // [B, H, m, d] gradient into the end states; NULL: zero

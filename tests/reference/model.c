@@ -12,10 +12,12 @@ typedef struct Layer {
     double *x;              // [n, D] what enters the block
     double *y;              // [n, D] its norm
     double *pre[3];         // projections for q, k [n, H·m] and v [n, H·d], before the convolution
+    double *keys;           // k after it, before its factors; NULL where it has none
     double *qkv[3];         // after it
     double *z;              // [n, H·d]; NULL in a bare block, where qkv is pre and gated is o
     double *gates;          // [n, H] what softplus reads; NULL where g and mu are sigmoids
-    double *g, *mu;         // [n, H]; NULL where there is none
+    double *g, *mu;         // [n, H · per_head], [n, H]; NULL where there is none
+    size_t per_head;        // numbers of g a head
     double *low, *alpha;    // [n, rank], [n, H·m]; NULL where there is none
     double *o, *gated;      // [n, H·d] what the mixer gives, and after the output gate
     double *middle;         // [n, D] between mixer and MLP
@@ -81,9 +83,10 @@ static size_t head_size(const Run *run, size_t which) { return which < 2 ? run->
 
 static ReferenceConvShape conv_shape(const Run *run, size_t which)
 {
-    bool plain = which < 2 ? run->config->plain_codes : run->config->plain_values;
+    bool plain = which < 2 ? run->config->plain_codes : run->config->plain_values, softmax = which < 2 && run->config->softmax_codes;
     return (ReferenceConvShape){.batch = run->batch, .length = run->length, .n_head = run->n_head, .head_size = head_size(run, which),
-                                .width = (size_t)run->config->conv_width, .norm = plain ? REFERENCE_NONE : which < 2 ? REFERENCE_L2 : REFERENCE_RMS, .eps = run->eps};
+                                .width = (size_t)run->config->conv_width,
+                                .norm = softmax ? REFERENCE_SOFTMAX : plain ? REFERENCE_NONE : which < 2 ? REFERENCE_L2 : REFERENCE_RMS, .eps = run->eps};
 }
 
 // Copies head `head` of sequence `b` between rows of heads [n, H, size] and an array of its own [T, size].
@@ -131,7 +134,7 @@ static ReferenceTensors head_tensors(Pool *pool, const Run *run, size_t layer, s
         .q = gathered(pool, l->qkv[0], b, head, m, run),
         .k = gathered(pool, l->qkv[1], b, head, m, run),
         .v = gathered(pool, l->qkv[2], b, head, d, run),
-        .g = gathered(pool, l->g, b, head, 1, run),
+        .g = gathered(pool, l->g, b, head, l->per_head, run),
         .mu = gathered(pool, l->mu, b, head, 1, run),
         .alpha = gathered(pool, l->alpha, b, head, m, run),
         .state0 = head_weight(run, layer, "mixer.state0", l->needs.start, head, m * d),
@@ -181,7 +184,7 @@ static void mix_backward(const MixGradients *rows, const double *do_, const Run 
                 .q = pool_doubles(&pool, length * m),
                 .k = pool_doubles(&pool, length * m),
                 .v = pool_doubles(&pool, length * d),
-                .g = in.g != NULL ? pool_doubles(&pool, length) : NULL,
+                .g = in.g != NULL ? pool_doubles(&pool, length * l->per_head) : NULL,
                 .mu = in.mu != NULL ? pool_doubles(&pool, length) : NULL,
                 .alpha = in.alpha != NULL ? pool_doubles(&pool, length * m) : NULL,
                 .state0 = head_gradient(run, layer, "mixer.state0", l->needs.start, head, m * d),
@@ -193,7 +196,7 @@ static void mix_backward(const MixGradients *rows, const double *do_, const Run 
             scatter_head(rows->qkv[0], grad.q, b, head, m, run);
             scatter_head(rows->qkv[1], grad.k, b, head, m, run);
             scatter_head(rows->qkv[2], grad.v, b, head, d, run);
-            scatter_if(rows->g, grad.g, b, head, 1, run);
+            scatter_if(rows->g, grad.g, b, head, l->per_head, run);
             scatter_if(rows->mu, grad.mu, b, head, 1, run);
             scatter_if(rows->alpha, grad.alpha, b, head, m, run);
             pool_free(&pool);
@@ -214,19 +217,20 @@ static void project_backward(double *dx, const double *dout, const double *x, Ru
     reference_linear_backward(dx, gradient(run, layer, suffix), dout, x, weight(run, layer, suffix), run->n, n_in, n_out);
 }
 
-// A gate sigmoid(W y + b), one number a head, named "mixer.g" or "mixer.mu".
-static double *gate(Run *run, size_t layer, const char *weight_name, const char *bias_name)
+// A gate sigmoid(W y + b) of `count` numbers a token, named "mixer.g" or "mixer.mu".
+static double *gate(Run *run, size_t layer, const char *weight_name, const char *bias_name, size_t count)
 {
-    double *x = project(run, run->layers[layer].y, layer, weight_name, run->width, run->n_head), *out = pool_doubles(&run->pool, run->n * run->n_head);
-    reference_sigmoid_forward(out, x, weight(run, layer, bias_name), run->n, run->n_head);
+    double *x = project(run, run->layers[layer].y, layer, weight_name, run->width, count), *out = pool_doubles(&run->pool, run->n * count);
+    reference_sigmoid_forward(out, x, weight(run, layer, bias_name), run->n, count);
     return out;
 }
 
-static void gate_backward(double *dy, const double *dout, const double *out, Run *run, size_t layer, const char *weight_name, const char *bias_name)
+static void gate_backward(double *dy, const double *dout, const double *out, Run *run, size_t layer, const char *weight_name, const char *bias_name,
+                          size_t count)
 {
-    double *dx = pool_doubles(&run->pool, run->n * run->n_head);
-    reference_sigmoid_backward(dx, gradient(run, layer, bias_name), dout, out, run->n, run->n_head);
-    project_backward(dy, dx, run->layers[layer].y, run, layer, weight_name, run->width, run->n_head);
+    double *dx = pool_doubles(&run->pool, run->n * count);
+    reference_sigmoid_backward(dx, gradient(run, layer, bias_name), dout, out, run->n, count);
+    project_backward(dy, dx, run->layers[layer].y, run, layer, weight_name, run->width, count);
 }
 
 // Width of the narrow layer before alpha: as the parameters say.
@@ -248,9 +252,9 @@ static void gates_forward(Run *run, size_t layer)
         reference_softplus_forward(l->g, l->mu, l->gates, weight(run, layer, "mixer.g.bias"), weight(run, layer, "mixer.A"), n, heads);
         return;
     }
-    l->g = l->needs.gate ? gate(run, layer, "mixer.g.weight", "mixer.g.bias") : NULL;
-    scale(l->g, run->config->wide_gate ? 2.0 : 1.0, l->g != NULL ? n * heads : 0);
-    l->mu = l->forget ? gate(run, layer, "mixer.mu.weight", "mixer.mu.bias") : NULL;
+    l->g = l->needs.gate ? gate(run, layer, "mixer.g.weight", "mixer.g.bias", heads * l->per_head) : NULL;
+    scale(l->g, run->config->wide_gate ? 2.0 : 1.0, l->g != NULL ? n * heads * l->per_head : 0);
+    l->mu = l->forget ? gate(run, layer, "mixer.mu.weight", "mixer.mu.bias", heads) : NULL;
     if (l->needs.slot_decay) {
         size_t rank = decay_rank(run, layer);
         l->low = project(run, l->y, layer, "mixer.alpha_down.weight", run->width, rank);
@@ -272,12 +276,12 @@ static void gates_backward(double *dy, const MixGradients *rows, Run *run, size_
         return;
     }
     if (l->needs.gate) {   // of 2 sigmoid(a) as of twice the sigmoid
-        scale(l->g, run->config->wide_gate ? 0.5 : 1.0, n * heads);
-        scale(rows->g, run->config->wide_gate ? 2.0 : 1.0, n * heads);
-        gate_backward(dy, rows->g, l->g, run, layer, "mixer.g.weight", "mixer.g.bias");
+        scale(l->g, run->config->wide_gate ? 0.5 : 1.0, n * heads * l->per_head);
+        scale(rows->g, run->config->wide_gate ? 2.0 : 1.0, n * heads * l->per_head);
+        gate_backward(dy, rows->g, l->g, run, layer, "mixer.g.weight", "mixer.g.bias", heads * l->per_head);
     }
     if (l->forget) {
-        gate_backward(dy, rows->mu, l->mu, run, layer, "mixer.mu.weight", "mixer.mu.bias");
+        gate_backward(dy, rows->mu, l->mu, run, layer, "mixer.mu.weight", "mixer.mu.bias", heads);
     }
     if (l->needs.slot_decay) {
         size_t rank = decay_rank(run, layer);
@@ -295,6 +299,7 @@ static void mixer_forward(Run *run, size_t layer)
     size_t n = run->n, value_size = run->n_head * run->d;
     l->form = reference_form(run->config, layer);
     l->needs = reference_needs(&l->form);
+    l->per_head = reference_gates(&l->form, run->m);
     l->forget = l->needs.forget && (run->config->forget_gate || !l->needs.no_forget);
     l->y = pool_doubles(&run->pool, n * run->width);
     reference_rmsnorm_forward(l->y, l->x, weight(run, layer, "norm.weight"), run->eps, n, run->width);
@@ -305,6 +310,14 @@ static void mixer_forward(Run *run, size_t layer)
         if (!l->needs.bare) {
             l->qkv[i] = pool_doubles(&run->pool, n * channels);
             reference_conv_forward(l->qkv[i], l->pre[i], weight(run, layer, conv_weight_names[i]), weight(run, layer, conv_bias_names[i]), &shape);
+        }
+    }
+    if (run->config->scaled_keys && l->needs.gate && !l->needs.shared_gate) {
+        size_t count = n * run->n_head * run->m;
+        l->keys = l->qkv[1];
+        l->qkv[1] = pool_doubles(&run->pool, count);
+        for (size_t i = 0; i < count; i++) {
+            l->qkv[1][i] = weight(run, layer, "mixer.k_scale")[i / run->m % run->n_head] * l->keys[i];
         }
     }
     gates_forward(run, layer);
@@ -323,6 +336,11 @@ static void mixer_forward(Run *run, size_t layer)
 static void projections_backward(double *dy, double *const dqkv[3], Run *run, size_t layer)
 {
     Layer *l = &run->layers[layer];
+    for (size_t i = 0; l->keys != NULL && i < run->n * run->n_head * run->m; i++) {
+        size_t head = i / run->m % run->n_head;
+        gradient(run, layer, "mixer.k_scale")[head] += dqkv[1][i] * l->keys[i];
+        dqkv[1][i] *= weight(run, layer, "mixer.k_scale")[head];
+    }
     for (size_t i = 0; i < 3; i++) {
         size_t channels = run->n_head * head_size(run, i);
         ReferenceConvShape shape = conv_shape(run, i);
@@ -351,7 +369,7 @@ static void mixer_backward(double *dx, Run *run, size_t layer)
     }
     MixGradients rows = {
         .qkv = {pool_doubles(&run->pool, heads * run->m), pool_doubles(&run->pool, heads * run->m), pool_doubles(&run->pool, heads * run->d)},
-        .g = l->g != NULL ? pool_doubles(&run->pool, heads) : NULL,
+        .g = l->g != NULL ? pool_doubles(&run->pool, heads * l->per_head) : NULL,
         .mu = l->mu != NULL ? pool_doubles(&run->pool, heads) : NULL,
         .alpha = l->alpha != NULL ? pool_doubles(&run->pool, heads * run->m) : NULL,
     };

@@ -40,6 +40,7 @@ typedef enum ReferenceNorm {
     REFERENCE_L2,    // x / sqrt(sum(x²) + eps)
     REFERENCE_RMS,   // x / sqrt(mean(x²) + eps)
     REFERENCE_NONE,  // x
+    REFERENCE_SOFTMAX,   // exp(x) / sum(exp(x)), of the convolution without silu
 } ReferenceNorm;
 
 typedef struct ReferenceConvShape {
@@ -103,6 +104,7 @@ typedef struct ReferenceForm {
     bool no_projection;      // lattice: writes h itself, keeps the normalisation
     bool no_normalisation;   // lattice: plain gradient steps from the start state as it is, without projection: with "decode" the delta rule
     bool relative_read;      // lattice: o = (S − S_0) q
+    bool slot_gate;          // lattice: g has a number for each slot
     double l1;               // lattice: the state is soft-thresholded by g·l1 before the normalisation; 0 = off
     size_t window;           // attention: tokens that a token sees, itself included; 0 = all before it
 } ReferenceForm;
@@ -126,6 +128,9 @@ typedef struct ReferenceNeeds {
 // Of a supported form.
 ReferenceNeeds reference_needs(const ReferenceForm *form);
 
+// Numbers of g a head and token, where it is read: 1, or m.
+size_t reference_gates(const ReferenceForm *form, size_t n_slot);
+
 // One sequence, one head.
 typedef struct ReferenceMixerShape {
     size_t length, n_slot, d_head;   // T, m, d
@@ -134,7 +139,7 @@ typedef struct ReferenceMixerShape {
 // What the mixer does not read may be NULL.
 typedef struct ReferenceTensors {
     const double *q, *k, *v;             // [T, m], [T, m], [T, d]
-    const double *g, *mu;                // [T]; mu NULL: 1 everywhere
+    const double *g, *mu;                // [T], g with a slot_gate [T, m]; mu NULL: 1 everywhere
     const double *state0;                // [m, d]; lattice normalises it on use
     const double *alpha;                 // [T, m] decay of each slot
     const double *ln_weight, *ln_bias;   // [d]
