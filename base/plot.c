@@ -124,6 +124,16 @@ static double nice_step(double range)
     return power * (ratio < 1.5 ? 1.0 : ratio < 3.5 ? 2.0 : ratio < 7.5 ? 5.0 : 10.0);
 }
 
+// Where the legend's lines begin.
+static double legend_left(const Plot *plot)
+{
+    double widest = 0.0;
+    for (size_t s = 0; s < plot->n_series; s++) {
+        widest = fmax(widest, text_width(plot->series[s].name, 2));
+    }
+    return RIGHT - widest - 62;
+}
+
 static int find_axes(Axes *axes, const Plot *plot)
 {
     *axes = (Axes){INFINITY, -INFINITY, INFINITY, -INFINITY, 1.0};
@@ -143,7 +153,8 @@ static int find_axes(Axes *axes, const Plot *plot)
     axes->x_min = floor(axes->x_min + 1e-9) - 0.25;
     axes->x_max = ceil(axes->x_max - 1e-9) + 0.25;
     if (plot->n_series > 4) {   // a long legend gets room beside the lines
-        axes->x_max += 0.56 * (axes->x_max - axes->x_min);
+        double share = fmin(0.7, (RIGHT - legend_left(plot) + 25.0) / (RIGHT - LEFT));
+        axes->x_max += share / (1.0 - share) * (axes->x_max - axes->x_min);
     }
     double range = axes->y_max - axes->y_min, least = fmax(fabs(axes->y_max) * 0.02, 1e-6);
     axes->y_step = nice_step(fmax(range, least) * 1.2);
@@ -222,15 +233,11 @@ static void draw_series(Canvas *canvas, const Axes *axes, const PlotSeries *seri
 
 static void draw_legend(Canvas *canvas, const Plot *plot)
 {
-    double widest = 0.0;
-    for (size_t s = 0; s < plot->n_series; s++) {
-        widest = fmax(widest, text_width(plot->series[s].name, 2));
-    }
-    double left = RIGHT - widest - 62, bottom = TOP + 18 + 28.0 * (double)plot->n_series;
+    double step = fmin(28.0, (BOTTOM - TOP - 20.0) / (double)plot->n_series), left = legend_left(plot), bottom = TOP + 18 + step * (double)plot->n_series;
     fill_rectangle(canvas, left - 13, TOP + 5, RIGHT - 5, bottom + 1, GRID);
     fill_rectangle(canvas, left - 12, TOP + 6, RIGHT - 6, bottom, (Colour){1.0f, 1.0f, 1.0f});
     for (size_t s = 0; s < plot->n_series; s++) {
-        double y = TOP + 26 + 28.0 * (double)s;
+        double y = TOP + 26 + step * (double)s;
         Colour colour = PALETTE[s % (sizeof PALETTE / sizeof PALETTE[0])];
         draw_stroke(canvas, left, y, left + 32, y, 3.0, colour);
         draw_stroke(canvas, left + 16, y, left + 16, y, 8.0, colour);
