@@ -290,7 +290,8 @@ static int check_codes(const ModelConfig *config, const MixerNeeds *any, Error *
                          config->mixer);
     }
     if (config->plain_codes && (config->softmax_codes || config->scaled_keys)) {
-        return error_set(error, "plain_codes and %s: codes are plain or are not, leave one of them out", config->softmax_codes ? "softmax_codes" : "scaled_keys");
+        return error_set(error, "plain_codes and %s: codes are plain or are not, leave one of them out",
+                         config->softmax_codes ? "softmax_codes" : "scaled_keys");
     }
     return 0;
 }

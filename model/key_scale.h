@@ -1,5 +1,5 @@
-// A learned factor of keys: after norm or softmax, each head's k is multiplied by a number, where a mixer writes what it reads under the key. Elsewhere, and with
-// queries everywhere, it would do nothing: a head's output is in proportion to them, and the norm behind it takes any factor away.
+// A learned factor of keys: after norm or softmax, each head's k is multiplied by a number, where a mixer writes by what it reads under the key. Elsewhere,
+// and with queries everywhere, it would do nothing: a head's output is in proportion to them, and the norm behind it takes any factor away.
 #ifndef MODEL_KEY_SCALE_H
 #define MODEL_KEY_SCALE_H
 

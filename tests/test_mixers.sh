@@ -58,6 +58,7 @@ run "${programs}prepare" "$work/stories.jsonl" --out "$work/data" --vocab-size 4
 
 mixer --mixer lattice --objective encode --chunk 4 --chunk-form gated --n-slot 8
 mixer --mixer lattice --objective similarity --forget-gate --no-projection --l1 0.01
+mixer --mixer lattice --softmax-codes --scaled-keys --slot-gate
 mixer --mixer linear
 mixer --mixer mamba2 --n-slot 24
 mixer --mixer gla

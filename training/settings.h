@@ -15,7 +15,7 @@
 
 struct cJSON;
 
-#define SETTINGS_MAX_FLAGS 64
+#define SETTINGS_MAX_FLAGS 96
 #define SETTINGS_MAX_STEPS 1e12
 
 // How a flag behaves when a run is resumed.

@@ -279,8 +279,8 @@ typedef struct Sums {
 } Sums;
 
 // Slots [i0, i0 + VECTOR_FLOATS): ds becomes the gradient into s~ (through reading, normalisation and threshold); dq is set, and dg to the threshold's part.
-INLINE void finish_backward(float *ds, float *dq, float *dg, const float *after, const float *q, const float *do_, const float *n, const Head *head, size_t i0, size_t m,
-                             size_t d)
+INLINE void finish_backward(float *ds, float *dq, float *dg, const float *after, const float *q, const float *do_, const float *n, const Head *head,
+                            size_t i0, size_t m, size_t d)
 {
     vfloat reads[VECTOR_FLOATS], radials[VECTOR_FLOATS], zero = {0};
     for (size_t l = 0; l < VECTOR_FLOATS; l++) {
@@ -374,7 +374,8 @@ INLINE void write_backward(Sums *sums, float *ds, float *dbase, const float *s, 
     }
     vfloat w_along = sum_each(along), w_kept = sum_each(kept), w_written = sum_each(written);
     for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
-        float g = gates[i * head->g_slot], a = g * w->c[i], u = w->u[i], projected = gated ? w_kept[i - i0] : w_along[i - i0], da = w_written[i - i0] - u * projected;
+        float g = gates[i * head->g_slot], a = g * w->c[i], u = w->u[i];
+        float projected = gated ? w_kept[i - i0] : w_along[i - i0], da = w_written[i - i0] - u * projected;
         shares[i - i0] = (Shares){.keep = gated ? mu - a * u : mu, .pull = gated ? 0.0f : -a * u, .a = a, .du = project ? -a * projected : 0.0f, .dc = g * da};
         sums->dmu += w_kept[i - i0];
         sums->dg[i] += da * w->c[i];
