@@ -18,9 +18,9 @@ JOBS     := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2
 PROGRAM_DIR ?=
 PROGRAMS := $(addprefix $(PROGRAM_DIR),prepare tokenize train generate eval_ppl bench)
 # What scripts call.
-TOOLS    := $(addprefix $(BUILD)/,stories mqar mqar_report)
+TOOLS    := $(addprefix $(BUILD)/,stories mqar mqar_report text_run text_report)
 MAINS    := data/prepare.c tokenizer/tokenize.c training/train.c infer/generate.c infer/eval_ppl.c data/stories.c benchmarks/bench.c \
-            experiments/mqar.c experiments/mqar_report.c
+            experiments/mqar.c experiments/mqar_report.c experiments/text_run.c experiments/text_report.c
 
 # Kernels and mixers are compiled once for each instruction set and chosen at run time (model/kernels/kernels.c).
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)

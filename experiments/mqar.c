@@ -8,8 +8,8 @@
 #endif
 
 #include "base/args.h"
-#include "base/file.h"
-#include "experiments/recall_rows.h"
+#include "experiments/describe.h"
+#include "experiments/recall_row.h"
 #include "experiments/recall_run.h"
 
 #define MAX_FLAGS 64
@@ -59,45 +59,7 @@ static void add_flags(Options *o)
     o->n_specs += config_arg_specs(o->specs + o->n_specs, MAX_FLAGS - o->n_specs, &o->asked);
 }
 
-static bool has_column(const char *flag)
-{
-    static const char *const names[] = {"mixer", "vocab-size", "d-model", "d-head", "n-slot"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(flag, names[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int print_value(char *text, size_t size, const ArgSpec *spec)
-{
-    switch (spec->kind) {
-    case ARG_SWITCH: return snprintf(text, size, "%s", *(const bool *)spec->target ? "" : "=false");
-    case ARG_SIZE:   return snprintf(text, size, "=%" PRId64, *(const int64_t *)spec->target);
-    case ARG_REAL:   return snprintf(text, size, "=%g", *(const double *)spec->target);
-    case ARG_STRING: return snprintf(text, size, "=%s", *(const char *const *)spec->target);
-    case ARG_TEXT:   return snprintf(text, size, "=%s", (const char *)spec->target);
-    }
-    return 0;
-}
-
-// The mixer's name with every other flag of the model that was given and has no column of its own.
-static int name_mixer(char name[ROW_MIXER_BYTES], const Options *o, const ModelConfig *config, Error *error)
-{
-    int used = snprintf(name, ROW_MIXER_BYTES, "%s", config->mixer);
-    for (char *at = name; *at != '\0'; at++) {
-        *at = *at == ',' ? '+' : *at;
-    }
-    for (size_t i = o->first_model_spec; i < o->n_specs && used < ROW_MIXER_BYTES; i++) {
-        const ArgSpec *spec = &o->specs[i];
-        if (spec->given && !has_column(spec->name)) {
-            used += snprintf(name + used, (size_t)(ROW_MIXER_BYTES - used), " %s", spec->name);
-            used += used < ROW_MIXER_BYTES ? print_value(name + used, (size_t)(ROW_MIXER_BYTES - used), spec) : 0;
-        }
-    }
-    return used < ROW_MIXER_BYTES ? 0 : error_set(error, "the mixer and its flags together are longer than %d bytes: give fewer", ROW_MIXER_BYTES - 1);
-}
+static const char *const own_columns[] = {"mixer", "vocab-size", "d-model", "d-head", "n-slot", NULL};
 
 // The run and its row, results missing, from what the flags say.
 static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
@@ -112,19 +74,10 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
     const ModelConfig *config = &run->config;
     *row = (RecallRow){.pairs = o->pairs, .length = o->length, .vocab = config->vocab_size, .d_model = config->d_model, .d_head = config->d_head,
                        .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .lr = o->lr, .seed = o->seed};
-    return config_validate(config, error) != 0 ? -1 : name_mixer(row->mixer, o, config, error);
-}
-
-// Returns 1 when the row's run stands in the file already, -1 with `error` set when the file cannot be used.
-static int look_up(const RecallRow *row, const char *csv, Error *error)
-{
-    RecallRows rows;
-    if (file_check_output(csv, error) != 0 || recall_rows_read(&rows, csv, error) != 0) {
-        return -1;
-    }
-    int found = recall_rows_find(&rows, row) != NULL;
-    recall_rows_free(&rows);
-    return found;
+    return config_validate(config, error) != 0
+               ? -1
+               : describe_mixer(row->mixer, sizeof row->mixer, config->mixer, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, own_columns,
+                                error);
 }
 
 static int run_one(const Options *o, Error *error)
@@ -132,15 +85,12 @@ static int run_one(const Options *o, Error *error)
     RecallRun run;
     RecallRow row;
     RecallResult result;
-    char text[RECALL_LINE_BYTES];
+    char text[ROW_LINE_BYTES];
     if (plan(&run, &row, o, error) != 0) {
         return -1;
     }
-    int found = o->csv == NULL ? 0 : look_up(&row, o->csv, error);
+    int found = o->csv == NULL ? 0 : rows_have(&recall_layout, o->csv, &row, error);
     if (found != 0) {
-        if (found > 0) {
-            fprintf(stderr, "%s has this run already\n", o->csv);
-        }
         return found < 0 ? -1 : 0;
     }
     fprintf(stderr, "%s, %" PRId64 " pairs in %" PRId64 " tokens, lr %g, seed %" PRId64 "\n", row.mixer, row.pairs, row.length, row.lr, row.seed);
@@ -153,11 +103,11 @@ static int run_one(const Options *o, Error *error)
     row.accuracy = result.accuracy;
     row.loss = result.loss;
     row.seconds = result.seconds;
-    if (o->csv != NULL && recall_rows_append(o->csv, &row, error) != 0) {
+    if (o->csv != NULL && rows_append(&recall_layout, o->csv, &row, error) != 0) {
         return -1;
     }
-    printf("%s\n", recall_rows_header(text));
-    printf("%s\n", recall_rows_line(text, &row));
+    printf("%s\n", rows_header(text, &recall_layout));
+    printf("%s\n", rows_line(text, &recall_layout, &row));
     return fflush(stdout) == 0 ? 0 : error_set(error, "cannot write to standard output");
 }
 

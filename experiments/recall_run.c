@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "experiments/describe.h"
 #include "experiments/recall.h"
 #include "model/model.h"
 #include "training/optimizer.h"
@@ -131,16 +132,6 @@ static void test(RecallResult *result, Lab *lab)
     result->loss = loss / (double)(run->n_test * run->pairs);
 }
 
-static size_t memory_floats(const Model *model)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < model->state.count; i++) {
-        const Tensor *tensor = &model->state.items[i];
-        total += strstr(tensor->name, "conv_tail") == NULL ? tensor->count : 0;
-    }
-    return total;
-}
-
 static void train(RecallResult *result, Lab *lab)
 {
     const RecallRun *run = lab->run;
@@ -177,7 +168,7 @@ int recall_run(RecallResult *result, const RecallRun *run, Error *error)
     int status = lab_open(&lab, run, error);
     if (status == 0) {
         result->parameters = lab.model.table.total;
-        result->state = memory_floats(&lab.model);
+        result->state = describe_memory(&lab.model.state);
         train(result, &lab);
         result->seconds = cpu_seconds() - start;
     }

@@ -1,4 +1,4 @@
-// Multi-query recall: the sequences are what the task says, runs are the same every time, rows survive the file, and a small task is learnt.
+// Multi-query recall: the sequences are what the task says, runs are the same every time, and a small task is learnt.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,7 @@
 #include <omp.h>
 #endif
 
-#include "base/file.h"
 #include "experiments/recall.h"
-#include "experiments/recall_rows.h"
 #include "experiments/recall_run.h"
 
 enum { MAX_LENGTH = 512, MAX_VOCAB = 1024 };
@@ -210,45 +208,6 @@ static void run_that_diverges_ends(void **state)
     assert_non_null(strstr(error.text, "chunk"));
 }
 
-static void rows_survive_the_file(void **state)
-{
-    (void)state;
-    char folder[] = "/tmp/lattice-recall-XXXXXX";
-    assert_non_null(mkdtemp(folder));
-    char *path = path_join(folder, "rows.csv");
-    Error error;
-    RecallRows rows;
-    RecallRow row = {.mixer = "lattice objective=encode", .pairs = 16, .length = 128, .vocab = 64, .d_model = 64, .d_head = 32, .n_slot = 48, .steps = 1000,
-                     .batch = 8, .lr = 1.0 / 3.0, .seed = 2, .state = 2048, .parameters = 12345, .steps_run = 700, .accuracy = 0.75, .loss = 1.5, .seconds = 9};
-    assert_int_equal(recall_rows_read(&rows, path, &error), 0);
-    assert_int_equal(rows.count, 0);
-    assert_int_equal(recall_rows_append(path, &row, &error), 0);
-    row.seed = 3;
-    row.accuracy = NAN;
-    assert_int_equal(recall_rows_append(path, &row, &error), 0);
-    assert_int_equal(recall_rows_read(&rows, path, &error), 0);
-    assert_int_equal(rows.count, 2);
-    assert_true(rows.items[0].accuracy == 0.75 && rows.items[0].steps_run == 700 && isnan(rows.items[1].accuracy));
-    assert_ptr_equal(recall_rows_find(&rows, &row), &rows.items[1]);
-    row.lr = 0.3;
-    assert_null(recall_rows_find(&rows, &row));
-    assert_true(recall_rows_same_setting(&rows.items[0], &row));
-    row.n_slot = 32;
-    assert_false(recall_rows_same_setting(&rows.items[0], &row));
-    recall_rows_free(&rows);
-    assert_int_equal(file_write_atomic(path, "mixer,pairs\n", 12, &error), 0);
-    assert_int_equal(recall_rows_read(&rows, path, &error), -1);
-    assert_non_null(strstr(error.text, "first line"));
-    char text[2 * RECALL_LINE_BYTES];
-    size_t size = strlen(recall_rows_header(text));
-    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,x,1,1,1,1,1,1,1\n");
-    assert_int_equal(file_write_atomic(path, text, size, &error), 0);
-    assert_int_equal(recall_rows_read(&rows, path, &error), -1);
-    assert_non_null(strstr(error.text, "line 2: no good value for lr"));
-    free(path);
-    assert_int_equal(folder_remove(folder, &error), 0);
-}
-
 int main(void)
 {
 #ifdef _OPENMP
@@ -257,7 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_are_what_the_task_says), cmocka_unit_test(draws_follow_their_laws),    cmocka_unit_test(same_seed_same_sequences),
         cmocka_unit_test(impossible_tasks_are_refused),     cmocka_unit_test(small_task_is_learnt),       cmocka_unit_test(runs_repeat_to_the_bit),
-        cmocka_unit_test(run_that_diverges_ends),           cmocka_unit_test(rows_survive_the_file),
+        cmocka_unit_test(run_that_diverges_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+// One run of multi-query recall, as a row of results (rows.h).
+#ifndef EXPERIMENTS_RECALL_ROW_H
+#define EXPERIMENTS_RECALL_ROW_H
+
+#include "experiments/rows.h"
+
+typedef struct RecallRow {
+    // What was run.
+    char mixer[ROW_TEXT_BYTES];   // describe_mixer
+    int64_t pairs, length, vocab, d_model, d_head, n_slot, steps, batch;
+    double lr;
+    int64_t seed;
+    // What came out.
+    int64_t state, parameters, steps_run;
+    double accuracy, loss, seconds;
+} RecallRow;
+
+extern const RowLayout recall_layout;
+
+#endif

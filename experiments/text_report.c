@@ -1,0 +1,179 @@
+// text_report: tables and a chart from the rows that text_run has written (main).
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/args.h"
+#include "base/plot.h"
+#include "experiments/cells.h"
+#include "experiments/text_row.h"
+
+#define NAME_BYTES (ROW_TEXT_BYTES + 32)
+
+static double rate_of(const void *row) { return ((const TextRow *)row)->lr; }
+
+static double main_perplexity(const void *row)
+{
+    size_t context = text_main_context(row);
+    return context < TEXT_CONTEXTS ? ((const TextRow *)row)->perplexity[context] : NAN;
+}
+
+// Training tokens a second of the processor.
+static double speed_of(const void *row) { return (double)((const TextRow *)row)->tokens / ((const TextRow *)row)->cpu_seconds; }
+
+// Mean over a cell's seeds of the perplexity at a context.
+static double perplexity_at(const Cells *cells, const Cell *cell, size_t context)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < cells->rows->count; i++) {
+        const TextRow *row = rows_at(cells->rows, i);
+        sum += rows_agree(cell->layout, cell->first, row, ROLE_RATE) ? row->perplexity[context] : 0.0;
+    }
+    return sum / (double)cell->seeds;
+}
+
+static bool was_measured(const ResultRows *rows, size_t context)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        if (!isnan(((const TextRow *)rows_at(rows, i))->perplexity[context])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void print_number(double value, const char *format)
+{
+    if (isnan(value)) {
+        printf(" |");
+    } else {
+        printf(format, value);
+    }
+}
+
+static void print_heading(const TextRow *row, const ResultRows *rows)
+{
+    printf("\n### %s, width %" PRId64 ", %" PRId64 " layers, sequences of %" PRId64 " tokens\n\n", row->data, row->d_model, row->n_layer, row->seq_len);
+    printf("%" PRId64 " heads, MLP %" PRId64 "; %" PRId64 " tokens of training in steps of %" PRId64 ". ", row->n_head, row->mlp_hidden, row->tokens,
+           row->batch_tokens);
+    printf("Perplexity of the validation split by context length; least and most over the seeds, of the one that rates are chosen by.\n\n");
+    printf("| mixer | parameters | state bytes | best lr |");
+    for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
+        if (was_measured(rows, i)) {
+            printf(" %" PRId64 " |", text_contexts[i]);
+        }
+    }
+    printf(" least | most | seeds | tokens a CPU second | at other rates |\n| --- | --- | --- | --- |");
+    for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
+        printf("%s", was_measured(rows, i) ? " --- |" : "");
+    }
+    printf(" --- | --- | --- | --- | --- |\n");
+}
+
+static void print_row(const Cell *cell, const Cells *cells)
+{
+    const TextRow *row = cell->first;
+    printf("| %s | %" PRId64 " | %" PRId64 " | %g |", row->mixer, row->parameters, row->state_bytes, row->lr);
+    for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
+        if (was_measured(cells->rows, i)) {
+            print_number(perplexity_at(cells, cell, i), " %.2f |");
+        }
+    }
+    print_number(isfinite(cell->least) ? cell->least : NAN, " %.2f |");
+    print_number(isfinite(cell->most) ? cell->most : NAN, " %.2f |");
+    printf(" %zu |", cell->seeds);
+    print_number(cells_mean(cells, cell, speed_of), " %.0f |");
+    printf(" ");
+    cells_print_other_rates(cells, cell, rate_of);
+    printf(" |\n");
+}
+
+static void print_tables(const Cells *cells)
+{
+    for (size_t i = 0; i < cells->n_best; i++) {
+        if (cells_begin_setting(cells, i)) {
+            print_heading(cells->best[i].first, cells->rows);
+        }
+        print_row(&cells->best[i], cells);
+    }
+}
+
+static bool has_settings(const Cells *cells)
+{
+    for (size_t i = 1; i < cells->n_best; i++) {
+        if (cells_begin_setting(cells, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// One line a mixer, or where settings differ one a mixer and setting.
+static int write_chart(const Cells *cells, const char *path, Error *error)
+{
+    size_t n_best = cells->n_best;
+    PlotSeries *series = calloc(n_best, sizeof *series);
+    double *x = calloc(n_best * TEXT_CONTEXTS, sizeof *x), *y = calloc(n_best * TEXT_CONTEXTS, sizeof *y);
+    char(*names)[NAME_BYTES] = calloc(n_best, sizeof *names);
+    bool settings = has_settings(cells);
+    int result = series == NULL || x == NULL || y == NULL || names == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
+    for (size_t i = 0; i < n_best && result == 0; i++) {
+        const TextRow *row = cells->best[i].first;
+        double *at = x + i * TEXT_CONTEXTS, *height = y + i * TEXT_CONTEXTS;
+        int used = snprintf(names[i], NAME_BYTES, "%s", row->mixer);
+        if (settings) {
+            snprintf(names[i] + used, NAME_BYTES - (size_t)used, ", %" PRId64 " tokens", row->seq_len);
+        }
+        for (size_t context = 0; context < TEXT_CONTEXTS; context++) {
+            at[context] = (double)text_contexts[context];
+            height[context] = perplexity_at(cells, &cells->best[i], context);
+        }
+        series[i] = (PlotSeries){names[i], at, height, TEXT_CONTEXTS};
+    }
+    Plot plot = {"Perplexity of held-out text at the best learning rate", "context length in tokens", "perplexity, mean of the seeds", series, n_best};
+    result = result == 0 ? plot_write_png(&plot, path, error) : result;
+    free(series);
+    free(x);
+    free(y);
+    free(names);
+    return result;
+}
+
+static int report(const ResultRows *rows, const char *plot, Error *error)
+{
+    Cells cells;
+    if (cells_collect(&cells, rows, main_perplexity, false, error) != 0) {
+        return -1;
+    }
+    print_tables(&cells);
+    int result = plot != NULL ? write_chart(&cells, plot, error) : 0;
+    cells_free(&cells);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    const char *plot = NULL;
+    ArgSpec specs[] = {{.name = "plot", .kind = ARG_STRING, .target = &plot, .value = "FILE.png", .help = "draw perplexity against context length"}};
+    ArgProgram program = {
+        .name = "text_report",
+        .usage = "ROWS.csv [--plot FILE.png]",
+        .description = "Prints tables (Markdown) of what text_run has written: each mixer at the learning rate whose mean over the seeds is best, by\n"
+                       "the perplexity at the longest context that is not above the training length.",
+        .specs = specs,
+        .n_specs = sizeof specs / sizeof specs[0],
+        .min_positional = 1,
+        .max_positional = 1,
+    };
+    size_t n_positional;
+    args_parse(&program, argc, argv, &n_positional);
+    Error error;
+    ResultRows rows;
+    if (rows_read(&rows, &text_layout, argv[1], &error) != 0) {
+        return args_fail(&error);
+    }
+    int result = rows.count == 0 ? error_set(&error, "%s: there are no rows: run scripts/compare_text first", argv[1]) : report(&rows, plot, &error);
+    rows_free(&rows);
+    return result == 0 ? 0 : args_fail(&error);
+}

@@ -1,0 +1,67 @@
+#!/bin/sh
+# build/text_run, build/text_report, scripts/compare_text and scripts/ablate: rows, what is not run again, what is resumed, tables and charts, refusals.
+# Usage: tests/test_text.sh
+set -eu
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/test_text_XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+. tests/shell/checks.sh
+"$build/stories" --documents 120 --seed 3 --out "$work/stories.jsonl"
+tiny="--tokens 512 --seq-len 32 --batch-tokens 128 --d-model 16 --n-layer 1 --n-head 1 --mlp-hidden 24 --contexts 64,128 --eval-tokens 512"
+VOCAB=300 HELD_OUT=0.1
+export VOCAB HELD_OUT
+
+# The comparison: two runs, then three more. --slot-gate is the configuration's last key, so ./train knows the others too.
+two="--mixer delta
+--mixer lattice --chunk 4 --slot-gate"
+MIXERS=$two scripts/compare_text "$work/r" "$work/stories.jsonl" $tiny >"$work/out" 2>"$work/err" || fail "compare_text: $(cat "$work/err")"
+[ "$(wc -l <"$work/r/text.csv")" -eq 3 ] || fail "not two rows: $(cat "$work/r/text.csv")"
+grep -q '^delta,stories.jsonl,32,512,128,16,1,1,24,0.003,1,300,7553,1024,' "$work/r/text.csv" || fail "row: $(cat "$work/r/text.csv")"
+# Twice 16 · 16 floats: chunks keep their start.
+grep -q '^lattice chunk=4 slot-gate,.*,300,8064,2048,' "$work/r/text.csv" || fail "row: $(cat "$work/r/text.csv")"
+cp "$work/r/text.csv" "$work/first.csv"
+SEEDS="1 2" RATES="3e-3 1e-2" MIXERS="--mixer delta" scripts/compare_text "$work/r" "$work/stories.jsonl" $tiny >"$work/out" 2>"$work/err" ||
+    fail "compare_text goes on: $(cat "$work/err")"
+[ "$(wc -l <"$work/r/text.csv")" -eq 6 ] || fail "not five rows: $(cat "$work/r/text.csv")"
+head -3 "$work/r/text.csv" | cmp - "$work/first.csv" || fail "rows that stood there have changed"
+[ "$(grep -c "has this run already" "$work/err")" -eq 1 ] || fail "what stood there was run again: $(cat "$work/err")"
+grep -q '^| delta | 7553 | 1024 | 0.0[0-9]* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* | 2 | [0-9]* | 0.0[0-9]*: [0-9.]* |$' "$work/out" || fail "table: $(cat "$work/out")"
+[ "$(head -c 4 "$work/r/text.png" | tail -c 3)" = PNG ] || fail "no chart"
+[ "$(find "$work/r/work/runs" -type d | wc -l)" -eq 1 ] || fail "folders of runs stay: $(ls "$work/r/work/runs")"
+checks=$((checks + 9))
+
+# A run that was under way is gone on with; its time is then not known. The same seed gives the same model.
+run=$(sed -n 's/^delta, lr 0.003, seed 2: //p' "$work/err")
+grep -v '^delta,.*,0.003,2,' "$work/r/text.csv" >"$work/less.csv"
+mkdir -p "$run"
+programs=${PROGRAM_DIR:-.}
+expect 0 "" "$build/text_run" $tiny --data "$work/r/work/stories.jsonl" --mixer delta --seed 2 --programs "$programs" --runs "$work/r/work/runs" \
+    --csv "$work/less.csv" --keep
+[ -e "$run/step_00000004/model.safetensors" ] || fail "--keep does not keep the checkpoint: $(ls "$run")"
+before=$(grep '^delta,.*,0.003,2,' "$work/r/text.csv" | cut -d, -f16,17)
+grep -q "^delta,.*,0.003,2,300,7553,1024,nan,$before,nan" "$work/less.csv" || fail "not the same model: $before, $(cat "$work/less.csv")"
+checks=$((checks + 2))
+
+# The ablation is the same with other lines; one that cannot be run is told, and the others stand.
+MIXERS="--mixer lattice --no-projection
+--mixer delta --no-projection
+--mixer lattice --n-slot 8" scripts/ablate "$work/r" "$work/r/work/stories.jsonl" $tiny >"$work/out" 2>"$work/err" && fail "a refused run is no failure"
+says "error: no_projection is a key of Lattice"
+[ "$(grep -c '^| lattice ' "$work/out")" -eq 2 ] || fail "ablation: $(cat "$work/out" "$work/err")"
+grep -q '^lattice n-slot=8,' "$work/r/ablation.csv" || fail "row: $(cat "$work/r/ablation.csv")"
+checks=$((checks + 2))
+
+expect 2 "" "$build/text_run"
+expect 2 "" "$build/text_run" --data x --mixers delta
+expect 2 "" "$build/text_report"
+expect 1 "does not exist in this build" "$build/text_run" --data x --mixer lettuce
+expect 1 "--contexts 64,100: give powers of two" "$build/text_run" --data x --contexts 64,100
+expect 1 "--contexts 64,: give powers of two" "$build/text_run" --data x --contexts 64,
+expect 1 "its last part names the data" "$build/text_run" --data "a,b"
+expect 1 "cannot run .*/train with output to .*: No such file" "$build/text_run" --data x --runs "$work/none" --programs "$work/text_run"
+expect 1 "ended with exit code 1: what it said" "$build/text_run" --data "$work/nothing" --runs "$work/none" --programs "$programs"
+expect 1 "first line is not" "$build/text_run" --data x --csv "$work/stories.jsonl"
+expect 1 "first line is not" "$build/text_report" "$work/stories.jsonl"
+expect 1 "there are no rows" "$build/text_report" "$work/missing.csv"
+echo "$checks checks"
