@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/args.h"
 #include "base/plot.h"
-#include "experiments/cells.h"
+#include "experiments/report.h"
 #include "experiments/recall_row.h"
 
 static double accuracy_of(const void *row) { return ((const RecallRow *)row)->accuracy; }
@@ -94,39 +93,18 @@ static int write_chart(const Cells *cells, const char *path, Error *error)
     return result;
 }
 
-static int report(const ResultRows *rows, const char *plot, Error *error)
-{
-    Cells cells;
-    if (cells_collect(&cells, rows, accuracy_of, true, error) != 0) {
-        return -1;
-    }
-    print_tables(&cells);
-    int result = plot != NULL ? write_chart(&cells, plot, error) : 0;
-    cells_free(&cells);
-    return result;
-}
-
 int main(int argc, char **argv)
 {
-    const char *plot = NULL;
-    ArgSpec specs[] = {{.name = "plot", .kind = ARG_STRING, .target = &plot, .value = "FILE.png", .help = "draw accuracy against pairs"}};
-    ArgProgram program = {
+    const Report report = {
         .name = "mqar_report",
-        .usage = "ROWS.csv [--plot FILE.png]",
         .description = "Prints tables (Markdown) of what mqar has written: each mixer at the learning rate whose mean over the seeds is best.",
-        .specs = specs,
-        .n_specs = sizeof specs / sizeof specs[0],
-        .min_positional = 1,
-        .max_positional = 1,
+        .plotted = "draw accuracy against pairs",
+        .script = "scripts/mqar",
+        .layout = &recall_layout,
+        .value = accuracy_of,
+        .high = true,
+        .print_tables = print_tables,
+        .write_chart = write_chart,
     };
-    size_t n_positional;
-    args_parse(&program, argc, argv, &n_positional);
-    Error error;
-    ResultRows rows;
-    if (rows_read(&rows, &recall_layout, argv[1], &error) != 0) {
-        return args_fail(&error);
-    }
-    int result = rows.count == 0 ? error_set(&error, "%s: there are no rows: run scripts/mqar first", argv[1]) : report(&rows, plot, &error);
-    rows_free(&rows);
-    return result == 0 ? 0 : args_fail(&error);
+    return report_main(&report, argc, argv);
 }

@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/args.h"
 #include "base/plot.h"
-#include "experiments/cells.h"
+#include "experiments/report.h"
 #include "experiments/text_row.h"
 
 #define NAME_BYTES (ROW_TEXT_BYTES + 32)
@@ -140,40 +139,19 @@ static int write_chart(const Cells *cells, const char *path, Error *error)
     return result;
 }
 
-static int report(const ResultRows *rows, const char *plot, Error *error)
-{
-    Cells cells;
-    if (cells_collect(&cells, rows, main_perplexity, false, error) != 0) {
-        return -1;
-    }
-    print_tables(&cells);
-    int result = plot != NULL ? write_chart(&cells, plot, error) : 0;
-    cells_free(&cells);
-    return result;
-}
-
 int main(int argc, char **argv)
 {
-    const char *plot = NULL;
-    ArgSpec specs[] = {{.name = "plot", .kind = ARG_STRING, .target = &plot, .value = "FILE.png", .help = "draw perplexity against context length"}};
-    ArgProgram program = {
+    const Report report = {
         .name = "text_report",
-        .usage = "ROWS.csv [--plot FILE.png]",
         .description = "Prints tables (Markdown) of what text_run has written: each mixer at the learning rate whose mean over the seeds is best, by\n"
                        "the perplexity at the longest context that is not above the training length.",
-        .specs = specs,
-        .n_specs = sizeof specs / sizeof specs[0],
-        .min_positional = 1,
-        .max_positional = 1,
+        .plotted = "draw perplexity against context length",
+        .script = "scripts/compare_text",
+        .layout = &text_layout,
+        .value = main_perplexity,
+        .high = false,
+        .print_tables = print_tables,
+        .write_chart = write_chart,
     };
-    size_t n_positional;
-    args_parse(&program, argc, argv, &n_positional);
-    Error error;
-    ResultRows rows;
-    if (rows_read(&rows, &text_layout, argv[1], &error) != 0) {
-        return args_fail(&error);
-    }
-    int result = rows.count == 0 ? error_set(&error, "%s: there are no rows: run scripts/compare_text first", argv[1]) : report(&rows, plot, &error);
-    rows_free(&rows);
-    return result == 0 ? 0 : args_fail(&error);
+    return report_main(&report, argc, argv);
 }

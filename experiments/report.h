@@ -1,0 +1,21 @@
+// What the programs that report rows of results share: flags, reading, tables on standard output, a chart.
+#ifndef EXPERIMENTS_REPORT_H
+#define EXPERIMENTS_REPORT_H
+
+#include "experiments/cells.h"
+
+typedef struct Report {
+    const char *name, *description;   // of the program
+    const char *plotted;              // what --plot draws
+    const char *script;               // that makes the rows
+    const RowLayout *layout;
+    RowValue value;                   // what cells are ranked by
+    bool high;                        // more of it is better
+    void (*print_tables)(const Cells *cells);
+    int (*write_chart)(const Cells *cells, const char *path, Error *error);
+} Report;
+
+// A program's main; returns its exit code.
+int report_main(const Report *report, int argc, char **argv);
+
+#endif
