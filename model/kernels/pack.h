@@ -96,7 +96,8 @@ PACK_INLINE vfloat words_across(WordKind kind, WordSource source, const void *ro
 {
     vfloat first = source == SOURCE_BF16 ? v_load_bf16_n(row, rest) : v_load_n(row, rest);
     if (kind == WORD_PAIR) {
-        vfloat second = next == NULL ? (vfloat){0} : source == SOURCE_BF16 ? v_load_bf16_n(next, rest) : v_load_n(next, rest);
+        const vfloat zero = {0};
+        vfloat second = next == NULL ? zero : source == SOURCE_BF16 ? v_load_bf16_n(next, rest) : v_load_n(next, rest);
 #ifdef __AVX512BF16__
         if (source == SOURCE_F32) {
             typedef uint16_t halves __attribute__((vector_size(64)));

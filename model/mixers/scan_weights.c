@@ -7,7 +7,7 @@
 // 0, 1, 2 … from `first` on.
 INLINE vint counted_from(size_t first)
 {
-    vint index;
+    vint index = {0};
     for (size_t l = 0; l < VECTOR_FLOATS; l++) {
         index[l] = (int32_t)(first + l);
     }
@@ -77,7 +77,8 @@ void ISA_NAME(scan_weights_backward)(ScanChunkGradient *g, const ScanChunk *c, b
             vfloat ratio = v_load(c->ratio + at), dw = v_load(g->dw + at), y = dw * v_load(c->qk + at);
             v_store(g->dw + at, v_set(c->g[j]) * ratio * dw);
             if (reads) {
-                vfloat dl = v_select(counted_from(v * VECTOR_FLOATS) == (vint){0} + (int32_t)j, zero, v_load(g->dl + at));
+                const vint own = counted_from(v * VECTOR_FLOATS) == (int32_t)j;
+                vfloat dl = v_select(own, zero, v_load(g->dl + at));
                 y = v_fma(dl, v_load(c->kk + at), y);
                 v_store(g->dl + at, v_set(c->g[j]) * ratio * dl);
             }
