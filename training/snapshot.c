@@ -280,7 +280,8 @@ bool snapshot_prepared(const struct cJSON *json)
 char **snapshot_arguments(size_t *count, const struct cJSON *json, Error *error)
 {
     const cJSON *array = cJSON_GetObjectItemCaseSensitive(data_of(json), "arguments");
-    int size = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
+    array = cJSON_IsArray(array) ? array : NULL;   // an object has items as well
+    int size = cJSON_GetArraySize(array);
     char **arguments = calloc((size_t)size + 1, sizeof *arguments);
     if (arguments == NULL) {
         error_set(error, "out of memory");
