@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/plot.h"
-#include "experiments/report.h"
 #include "experiments/recall_row.h"
+#include "experiments/report.h"
 
 static double accuracy_of(const void *row) { return ((const RecallRow *)row)->accuracy; }
 static double steps_of(const void *row) { return (double)((const RecallRow *)row)->steps_run; }

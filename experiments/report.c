@@ -1,5 +1,7 @@
 #include "experiments/report.h"
 
+#include <stdio.h>
+
 #include "base/args.h"
 
 static int report_rows(const Report *report, const ResultRows *rows, const char *plot, Error *error)
@@ -11,7 +13,7 @@ static int report_rows(const Report *report, const ResultRows *rows, const char 
     report->print_tables(&cells);
     int result = plot != NULL ? report->write_chart(&cells, plot, error) : 0;
     cells_free(&cells);
-    return result;
+    return result != 0 || fflush(stdout) == 0 ? result : error_set(error, "cannot write to standard output");
 }
 
 int report_main(const Report *report, int argc, char **argv)

@@ -38,5 +38,12 @@ expect 1 "" "$build/mqar" --csv "$work/nowhere/rows.csv"
 echo "mixer,pairs" >"$work/other.csv"
 expect 1 "first line is not" "$build/mqar" --csv "$work/other.csv"
 expect 1 "first line is not" "$build/mqar_report" "$work/other.csv"
+if [ -c /dev/full ]; then
+    "$build/mqar_report" "$work/rows.csv" >/dev/full 2>"$work/err" && fail "tables that cannot be written are no error"
+    grep -q "^error: cannot write to standard output" "$work/err" || fail "nothing says that tables were lost: $(cat "$work/err")"
+    checks=$((checks + 1))
+else
+    echo "skipped: tables that cannot be written, because there is no /dev/full"
+fi
 expect 1 "there are no rows" "$build/mqar_report" "$work/missing.csv"
 echo "$checks checks"
