@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -466,15 +467,15 @@ const char *config_missing_key(const struct cJSON *json)
 
 size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config)
 {
-    size_t count = 0;
-    for (; count < N_KEYS && count < max; count++) {
-        const ConfigKey *key = &config_keys[count];
-        specs[count] = (ArgSpec){
+    assert(max >= N_KEYS);
+    for (size_t i = 0; i < N_KEYS; i++) {
+        const ConfigKey *key = &config_keys[i];
+        specs[i] = (ArgSpec){
             .name = key->flag, .kind = key->kind, .target = field(config, key), .value = key->value, .help = key->help,
             .min = key->min, .max = key->max, .binary = key->offset == offsetof(ModelConfig, max_seq_len),
         };
     }
-    return count;
+    return N_KEYS;
 }
 
 int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs, Error *error)

@@ -76,8 +76,8 @@ int config_from_json(ModelConfig *config, const struct cJSON *json, Error *error
 // The first key that `json` lacks and that has no usual value, or NULL.
 const char *config_missing_key(const struct cJSON *json);
 
-// Fills flags for every key ("d-model" for d_model), each pointing into `config`, for a program's table. Returns how many were written (at most `max`).
-// The flags' defaults in --help are what `config` holds then.
+// Fills flags for every key ("d-model" for d_model), each pointing into `config`, for a program's table. It has room for `max`, enough for all (asserted).
+// Returns how many there are. The flags' defaults in --help are what `config` holds then.
 size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config);
 
 // After args_parse: carries the flags that were given (specs as written by config_arg_specs) over to `config`, which comes from a preset or a file.

@@ -101,6 +101,20 @@ static void stopped_runs_go_on(void **state)
     stop = 0;
     assert_prepared(PREPARE("again", &options, "a.jsonl"), &error);
     assert_same_folders(state, "given", "again");
+    // A count of pieces that were cut by another rule means nothing: all is made anew.
+    stop = SIGINT;
+    assert_int_equal(PREPARE("older", &options, "a.jsonl"), -1);
+    stop = 0;
+    char *path = in_folder(state, "older/prepare.unfinished");
+    cJSON *noted = json_read_file(path, 1 << 20, &error);
+    assert_true(cJSON_HasObjectItem(noted, "cuts"));
+    cJSON_SetNumberValue(cJSON_GetObjectItem(noted, "cuts"), 1);
+    cJSON_SetNumberValue(cJSON_GetObjectItem(noted, "pieces"), 7);
+    assert_int_equal(json_write_file(path, noted, true, &error), 0);
+    cJSON_Delete(noted);
+    free(path);
+    assert_prepared(PREPARE("older", &options, "a.jsonl"), &error);
+    assert_same_folders(state, "given", "older");
     free(tokenizer);
 }
 

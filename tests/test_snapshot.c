@@ -109,6 +109,11 @@ static void load_trainer(Trainer *trainer, const Fixture *fixture, const Way *wa
     assert_string_equal(arguments[1], data->arguments[1]);
     assert_true(snapshot_prepared(json));
     free(arguments);
+    cJSON *altered = cJSON_Parse("{\"data\": {\"arguments\": {\"a\": \"docs\", \"b\": \"more\"}}}");   // items, but no list
+    assert_non_null(altered);
+    assert_null(snapshot_arguments(&count, altered, &error));
+    assert_non_null(strstr(error.text, "names no data: give DATA on the command line"));
+    cJSON_Delete(altered);
     cJSON_Delete(json);
     free(folder);
 }

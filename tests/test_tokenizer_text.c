@@ -60,6 +60,26 @@ static void pieces_are_cut_as_the_reference_does(void **state)
     cJSON_Delete(json);
 }
 
+// A text may be cut in words only where no added token has one with a space, and at line ends only where none has such.
+static void added_tokens_keep_texts_whole(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *added;
+        size_t cut;
+    } cases[] = {{"<e>", 2}, {"  ", 2}, {"b c", 0}, {"\r", 0}, {"x\n", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cJSON *json = bare_json();
+        add_special(json, cases[i].added, 257, false, false, false);
+        set_part(json, "pre_tokenizer", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}");
+        Tokenizer *tokenizer = must_load(json);
+        assert_int_equal(tokenizer_cut(tokenizer, "ab cd", 5, 4), cases[i].cut);
+        assert_int_equal(tokenizer_cut(tokenizer, "ab\ncd", 5, 4), cases[i].cut);
+        tokenizer_free(tokenizer);
+        cJSON_Delete(json);
+    }
+}
+
 // The patterns that are matched by hand against PCRE2 with their text, on random text.
 static void hand_made_matchers_follow_their_patterns(void **state)
 {
@@ -328,7 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_cut_as_the_reference_does),
-        cmocka_unit_test(hand_made_matchers_follow_their_patterns),
+        cmocka_unit_test(added_tokens_keep_texts_whole), cmocka_unit_test(hand_made_matchers_follow_their_patterns),
         cmocka_unit_test(patterns_that_differ_between_programs_are_refused),
         cmocka_unit_test(characters_fall_back_to_bytes),
         cmocka_unit_test(long_texts_without_words),
