@@ -54,7 +54,7 @@ static size_t find_libraries(Library libraries[2])
 
 typedef struct ProductContext {
     LinearKernels linear;
-    const Library *library;   // NULL: ours
+    const Library *by;   // NULL: ours
     OnednnProduct *const *rounded;   // the three products in bf16 of oneDNN, or NULL
     float *y, *x, *w, *dx, *dw;
     Rows rows;                 // x, and
@@ -82,14 +82,14 @@ static void run_products(void *context)
         for (size_t i = 0; i < 3; i++) {
             onednn_product_run(c->rounded[i]);
         }
-    } else if (c->library == NULL) {
+    } else if (c->by == NULL) {
         c->linear.forward(c->y, c->rows, c->weights, n, in, out);
         c->linear.backward_input(c->dx, rows_f32(c->y), c->weights, n, in, out, false);
         c->linear.backward_weight(c->dw, rows_f32(c->y), c->rows, n, in, out);
     } else {
-        multiply(c->library, false, true, n, out, in, c->x, in, c->w, in, 0.0f, c->y, out);
-        multiply(c->library, false, false, n, in, out, c->y, out, c->w, in, 0.0f, c->dx, in);
-        multiply(c->library, true, false, out, in, n, c->y, out, c->x, in, 1.0f, c->dw, in);
+        multiply(c->by, false, true, n, out, in, c->x, in, c->w, in, 0.0f, c->y, out);
+        multiply(c->by, false, false, n, in, out, c->y, out, c->w, in, 0.0f, c->dx, in);
+        multiply(c->by, true, false, out, in, n, c->y, out, c->x, in, 1.0f, c->dw, in);
     }
 }
 
@@ -131,7 +131,7 @@ static void bench_products(Bench *bench, const char *name, ProductContext *ours,
     size_t count = bf16 ? 0 : find_libraries(libraries);
     for (size_t i = 0; i < count; i++) {
         ProductContext theirs = *ours;
-        theirs.library = &libraries[i];
+        theirs.by = &libraries[i];
         compare(bench, "f32", name, libraries[i].name, ours, &theirs, work, libraries[i].dnnl != NULL ? 0.92 : 0.0);
     }
     if (bf16) {

@@ -28,7 +28,7 @@ head -3 "$work/r/text.csv" | cmp - "$work/first.csv" || fail "rows that stood th
 [ "$(grep -c "has this run already" "$work/err")" -eq 1 ] || fail "what stood there was run again: $(cat "$work/err")"
 grep -q '^| delta | 7553 | 1024 | 0.0[0-9]* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* | 2 | [0-9]* | 0.0[0-9]*: [0-9.]* |$' "$work/out" || fail "table: $(cat "$work/out")"
 [ "$(head -c 4 "$work/r/text.png" | tail -c 3)" = PNG ] || fail "no chart"
-[ "$(find "$work/r/work/runs" -type d | wc -l)" -eq 1 ] || fail "folders of runs stay: $(ls "$work/r/work/runs")"
+[ "$(find "$work/r/made/runs" -type d | wc -l)" -eq 1 ] || fail "folders of runs stay: $(ls "$work/r/made/runs")"
 checks=$((checks + 9))
 
 # A run that was under way is gone on with; its time is then not known. The same seed gives the same model.
@@ -36,7 +36,7 @@ run=$(sed -n 's/^delta, lr 0.003, seed 2: //p' "$work/err")
 grep -v '^delta,.*,0.003,2,' "$work/r/text.csv" >"$work/less.csv"
 mkdir -p "$run"
 programs=${PROGRAM_DIR:-.}
-expect 0 "" "$build/text_run" $tiny --data "$work/r/work/stories.jsonl" --mixer delta --seed 2 --programs "$programs" --runs "$work/r/work/runs" \
+expect 0 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --mixer delta --seed 2 --programs "$programs" --runs "$work/r/made/runs" \
     --csv "$work/less.csv" --keep
 [ -e "$run/step_00000004/model.safetensors" ] || fail "--keep does not keep the checkpoint: $(ls "$run")"
 before=$(grep '^delta,.*,0.003,2,' "$work/r/text.csv" | cut -d, -f16,17)
@@ -46,7 +46,7 @@ checks=$((checks + 2))
 # The ablation is the same with other lines; one that cannot be run is told, and the others stand.
 MIXERS="--mixer lattice --no-projection
 --mixer delta --no-projection
---mixer lattice --n-slot 8" scripts/ablate "$work/r" "$work/r/work/stories.jsonl" $tiny >"$work/out" 2>"$work/err" && fail "a refused run is no failure"
+--mixer lattice --n-slot 8" scripts/ablate "$work/r" "$work/r/made/stories.jsonl" $tiny >"$work/out" 2>"$work/err" && fail "a refused run is no failure"
 says "error: no_projection is a key of Lattice"
 [ "$(grep -c '^| lattice ' "$work/out")" -eq 2 ] || fail "ablation: $(cat "$work/out" "$work/err")"
 grep -q '^lattice n-slot=8,' "$work/r/ablation.csv" || fail "row: $(cat "$work/r/ablation.csv")"

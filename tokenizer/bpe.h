@@ -42,7 +42,8 @@ const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *leng
 int tokenizer_strips_first_space(const Tokenizer *tokenizer);
 
 // A place at which a document may be cut so that its parts alone give the ids of the whole, as pretokenize_cut (pretokenize.h) finds it; 0
-// when there is none, or this tokenizer's texts cannot be cut at all (a space is put in front, an unknown pattern, added tokens with line ends or with words).
+// when there is none, or this tokenizer's texts cannot be cut at all (a space is put in front, an unknown pattern, added tokens with line ends
+// or with words).
 size_t tokenizer_cut(const Tokenizer *tokenizer, const char *text, size_t length, size_t wanted);
 
 // A growing list of ids.
