@@ -382,6 +382,17 @@ int folder_make(const char *path, Error *error)
     return length > 0 ? status : error_set(error, "cannot create a folder: its name is empty");
 }
 
+int folder_temporary(char *path, size_t size, Error *error)
+{
+    const char *parent = getenv("TMPDIR");
+    parent = parent != NULL && *parent != 0 ? parent : "/tmp";
+    int length = snprintf(path, size, "%s/lattice_XXXXXX", parent);
+    if (length < 0 || (size_t)length >= size) {
+        return error_set(error, "the name of the folder for temporary files is too long: set TMPDIR to another than %s", parent);
+    }
+    return mkdtemp(path) != NULL ? 0 : error_set(error, "cannot make a folder in %s: %s; set TMPDIR to another", parent, strerror(errno));
+}
+
 int folder_sync(const char *path, Error *error)
 {
     int fd = file_open(path, O_RDONLY | O_DIRECTORY);

@@ -57,6 +57,10 @@ int folder_make(const char *path, Error *error);
 // fsync of a folder, so that a rename in it survives a power failure. Returns 0, or -1 with `error` set.
 int folder_sync(const char *path, Error *error);
 
+// Makes a folder of its own in TMPDIR, or in /tmp where that is not set, for what is removed again (folder_remove); `path` [size] is set to its name.
+// Returns 0, or -1 with `error` set.
+int folder_temporary(char *path, size_t size, Error *error);
+
 // Removes a folder and everything in it (does not follow links). A missing folder is no error.
 int folder_remove(const char *path, Error *error);
 

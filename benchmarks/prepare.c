@@ -1,4 +1,4 @@
-#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ typedef struct PrepareContext {
     TokenList lists[BATCH_THREADS];
     PathList files;
     size_t file_bytes;
-    char *folder, *out, *tokenizer_path;   // temporary; of the shards, in it; the tokenizer's file in it
+    char folder[PATH_MAX];                 // temporary; "": there is none
+    char *out, *tokenizer_path;            // in it: folder of the shards, the tokenizer's file
     int failed;
     Error error;
 } PrepareContext;
@@ -55,15 +56,8 @@ static void run_prepare(void *context)
 
 static int make_folder(PrepareContext *c, Error *error)
 {
-    const char *parent = getenv("TMPDIR");
-    c->folder = path_join(parent != NULL && *parent != 0 ? parent : "/tmp", "bench_XXXXXX");
-    if (c->folder == NULL) {
-        return error_set(error, "out of memory for the benchmark of ./prepare");
-    }
-    if (mkdtemp(c->folder) == NULL) {
-        error_set(error, "cannot make the folder %s: %s", c->folder, strerror(errno));
-        free(c->folder);
-        c->folder = NULL;
+    if (folder_temporary(c->folder, sizeof c->folder, error) != 0) {
+        c->folder[0] = 0;
         return -1;
     }
     c->out = path_join(c->folder, "data");
@@ -137,7 +131,7 @@ int bench_prepare(Report *report, const char *tokenizer_path, const char *text_p
     }
     int result = tokenizer != NULL ? measure(report, &c, tokenizer, text_path == NULL ? OWN_BYTES : 0, runs, error) : -1;
     Error ignored;
-    if (c.folder != NULL && folder_remove(c.folder, result == 0 ? error : &ignored) != 0) {
+    if (c.folder[0] != 0 && folder_remove(c.folder, result == 0 ? error : &ignored) != 0) {
         result = -1;
     }
     for (size_t i = 0; i < BATCH_THREADS; i++) {
@@ -145,7 +139,6 @@ int bench_prepare(Report *report, const char *tokenizer_path, const char *text_p
         token_list_free(&c.lists[i]);
     }
     path_list_free(&c.files);
-    free(c.folder);
     free(c.out);
     free(c.tokenizer_path);
     tokenizer_free(tokenizer);

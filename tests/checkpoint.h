@@ -38,9 +38,8 @@ static inline const char *at(const char *format, ...)
 static inline int make_root(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/lattice-checkpoint-XXXXXX", base != NULL ? base : "/tmp");
-    return mkdtemp(root) != NULL ? 0 : -1;
+    Error error;
+    return folder_temporary(root, sizeof root, &error);
 }
 
 static inline int drop_root(void **state)

@@ -25,7 +25,7 @@ static const char TEXT[] = "One morning the fox went down to the river, and the 
 typedef struct Fixture {
     Tokenizer *tokenizer;
     Model model;
-    char folder[64];
+    char folder[256];
 } Fixture;
 
 // Larger than the usual start values, so that what comes next depends on what was read.
@@ -71,10 +71,7 @@ static inline int set_up(void **state)
     bpe_trainer_free(trainer);
     assert_non_null(fixture->tokenizer);
     make_model(&fixture->model, tokenizer_vocab_size(fixture->tokenizer), 1);
-    const char *temporary = getenv("TMPDIR");
-    snprintf(fixture->folder, sizeof fixture->folder, "%s/lattice-infer-XXXXXX",
-             temporary != NULL && strlen(temporary) < 40 ? temporary : "/tmp");
-    assert_non_null(mkdtemp(fixture->folder));
+    assert_int_equal(folder_temporary(fixture->folder, sizeof fixture->folder, &error), 0);
     *state = fixture;
     return 0;
 }

@@ -21,10 +21,9 @@ typedef struct Fixture {
 static inline int setup(void **state)
 {
     Fixture *fixture = calloc(1, sizeof *fixture);
-    const char *base = getenv("TMPDIR");
-    snprintf(fixture->folder, sizeof fixture->folder, "%s/lattice_test_XXXXXX", base != NULL && strlen(base) < 200 ? base : "/tmp");
+    Error error;
     *state = fixture;
-    return mkdtemp(fixture->folder) == NULL;
+    return folder_temporary(fixture->folder, sizeof fixture->folder, &error);
 }
 
 static inline int teardown(void **state)

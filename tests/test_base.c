@@ -43,9 +43,34 @@ static void put(const char *name, const char *text)
 static int make_folder(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lattice-base-XXXXXX", base != NULL ? base : "/tmp");
-    return mkdtemp(folder) != NULL ? 0 : -1;
+    Error error;
+    return folder_temporary(folder, sizeof folder, &error);
+}
+
+// Where it cannot be made, the error tells the folder and what to set. Other tests read TMPDIR: it is put back.
+static void test_folder_temporary(void **state)
+{
+    (void)state;
+    Error error;
+    char before[256] = "", path[256];
+    bool was_set = getenv("TMPDIR") != NULL;
+    snprintf(before, sizeof before, "%s", was_set ? getenv("TMPDIR") : "");
+    setenv("TMPDIR", folder, 1);
+    assert_int_equal(folder_temporary(path, sizeof path, &error), 0);
+    assert_memory_equal(path, folder, strlen(folder));
+    assert_true(file_is_folder(path));
+    assert_int_equal(folder_remove(path, &error), 0);
+    assert_int_equal(folder_temporary(path, strlen(folder) + 5, &error), -1);
+    assert_non_null(strstr(error.text, "too long: set TMPDIR to another"));
+    setenv("TMPDIR", at("nowhere"), 1);
+    assert_int_equal(folder_temporary(path, sizeof path, &error), -1);
+    assert_non_null(strstr(error.text, "/nowhere: "));
+    assert_non_null(strstr(error.text, "set TMPDIR to another"));
+    if (was_set) {
+        setenv("TMPDIR", before, 1);
+    } else {
+        unsetenv("TMPDIR");
+    }
 }
 
 static int drop_folder(void **state)
@@ -442,7 +467,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_error),
-        cmocka_unit_test(test_file_read),
+        cmocka_unit_test(test_folder_temporary), cmocka_unit_test(test_file_read),
         cmocka_unit_test(test_write_interrupted),
         cmocka_unit_test(test_write_atomic),
         cmocka_unit_test(test_file_hash),

@@ -103,15 +103,14 @@ static cJSON *make_golden(Pool *pool)
 // Writes `text` to a temporary file, checks it as golden and returns the verdict, with the line.
 static bool check_text(char *line, size_t line_size, const char *text, size_t length)
 {
-    const char *folder = getenv("TMPDIR");
-    char path[512];
-    snprintf(path, sizeof path, "%s/golden-XXXXXX", folder != NULL ? folder : "/tmp");
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, length), (ssize_t)length);
-    close(fd);
+    char folder[256];
+    Error error;
+    assert_int_equal(folder_temporary(folder, sizeof folder, &error), 0);
+    char *path = path_join(folder, "golden.json");
+    assert_int_equal(file_write_atomic(path, text, length, &error), 0);
     bool ok = golden_check(line, line_size, path);
-    unlink(path);
+    free(path);
+    assert_int_equal(folder_remove(folder, &error), 0);
     return ok;
 }
 

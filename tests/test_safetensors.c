@@ -21,9 +21,8 @@ static char folder[256], path[320];
 static int make_folder(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lattice-safe-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(folder) == NULL) {
+    Error error;
+    if (folder_temporary(folder, sizeof folder, &error) != 0) {
         return -1;
     }
     snprintf(path, sizeof path, "%s/x.safetensors", folder);

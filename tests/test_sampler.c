@@ -305,15 +305,15 @@ static uint32_t big_endian(const char *bytes)
 static void chart_is_a_png_and_no_points_is_an_error(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/lattice-plot-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[256];
+    Error error;
+    assert_int_equal(folder_temporary(folder, sizeof folder, &error), 0);
     char *path = path_join(folder, "chart.png");
     double x[] = {512, 1024, 2048, 0}, y[] = {30, NAN, 20, 10};
     PlotSeries series[] = {{"na\xc3\xafve", x, y, 4}, {"nothing", x, y, 0}};
     Plot plot = {"A title that is far longer than the chart is wide, to see whether it is cut at the edge of the canvas, instead of "
                  "running out of it",
                  "x", "y", series, 2};
-    Error error;
     assert_int_equal(plot_write_png(&plot, path, &error), 0);
     size_t size = 0;
     char *bytes = file_read(path, 1 << 24, &size, &error);

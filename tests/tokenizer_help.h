@@ -24,9 +24,8 @@ static char folder[256], file[300];
 static inline int make_folder(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lattice-tokenizer-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(folder) == NULL) {
+    Error error;
+    if (folder_temporary(folder, sizeof folder, &error) != 0) {
         return -1;
     }
     snprintf(file, sizeof file, "%s/tokenizer.json", folder);

@@ -29,11 +29,10 @@ static inline void assert_ok(int status, const Error *error)
 
 static inline char *make_folder(void)
 {
-    const char *base = getenv("TMPDIR");
-    char template[512];
-    snprintf(template, sizeof template, "%s/test_training_XXXXXX", base != NULL ? base : "/tmp");
-    assert_non_null(mkdtemp(template));
-    return strdup(template);
+    char path[512];
+    Error error;
+    assert_ok(folder_temporary(path, sizeof path, &error), &error);
+    return strdup(path);
 }
 
 static inline void remove_folder(char *folder)

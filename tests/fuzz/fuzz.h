@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
+#define FOLDER_BYTES 256
+
 // Ends the program, which the fuzzer counts as a find, unless the condition holds.
 static inline void check(int holds)
 {
@@ -16,19 +20,18 @@ static inline void check(int holds)
 }
 
 // A folder of this process. Every input is written to it and synced, so TMPDIR should be in memory (tests/fuzz/run sees to it).
-static inline void fuzz_folder(char folder[64], const char *name)
+static inline void fuzz_folder(char folder[FOLDER_BYTES])
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, 64, "%s/fuzz-%s-XXXXXX", base != NULL && strlen(base) < 32 ? base : "/tmp", name);
-    check(mkdtemp(folder) != NULL);
+    Error error;
+    check(folder_temporary(folder, FOLDER_BYTES, &error) == 0);
 }
 
 // Writes the input, without syncing it, to a file of this process whose name ends with `suffix`, in TMPDIR. Its path, which the next call overwrites.
 static inline const char *fuzz_file(const char *suffix, const uint8_t *data, size_t size)
 {
-    static char folder[64], path[128];
+    static char folder[FOLDER_BYTES], path[FOLDER_BYTES + 64];
     if (folder[0] == 0) {
-        fuzz_folder(folder, "file");
+        fuzz_folder(folder);
     }
     snprintf(path, sizeof path, "%s/input%s", folder, suffix);
     FILE *file = fopen(path, "wb");

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { SHARD_TOKENS = 16 };
 
 typedef struct Place {
-    char folder[64], *input, *json, *unfinished, *tokenizer;
+    char folder[FOLDER_BYTES], *input, *json, *unfinished, *tokenizer;
     PrepareOptions options;
     cJSON *request;
     char hash[20];   // of the tokenizer's file
@@ -27,7 +27,7 @@ static void make_place(Place *place)
     Error error = {""};
     PathList files = {0};
     uint64_t hash = 0;
-    fuzz_folder(place->folder, "prepare");
+    fuzz_folder(place->folder);
     place->input = path_join(place->folder, "input.txt");
     place->json = path_join(place->folder, "prepare.json");
     place->unfinished = path_join(place->folder, "prepare.unfinished");

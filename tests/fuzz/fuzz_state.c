@@ -59,8 +59,8 @@ static void make_fixture(Fixture *fixture)
     require(fixture->session != NULL, "no session");
     const int32_t tokens[] = {1, 2, 3};
     session_feed(fixture->session, tokens, 3);
-    char folder[] = "/tmp/lattice-fuzz-XXXXXX";
-    require(mkdtemp(folder) != NULL, "no temporary folder");
+    char folder[256];
+    require(folder_temporary(folder, sizeof folder, &error) == 0, "no temporary folder");
     char *path = path_join(folder, "state");
     require(path != NULL && session_save(fixture->session, path, "1 2 3 4 2 5 6", &error) == 0, "cannot save");
     fixture->good = file_read(path, 1 << 20, &fixture->good_size, &error);

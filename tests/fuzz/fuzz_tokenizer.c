@@ -61,11 +61,11 @@ static void check_text(const Tokenizer *tokenizer, const Tokenizer *again, const
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char folder[64];
-    char path[64], saved[80], *pattern = NULL;
+    static char folder[FOLDER_BYTES];
+    char path[64], saved[FOLDER_BYTES + 16], *pattern = NULL;
     Error error = {0};
     if (folder[0] == 0) {
-        fuzz_folder(folder, "tokenizer");
+        fuzz_folder(folder);
     }
     const uint8_t *line = size > 0 && data[0] == '!' ? memchr(data, '\n', size) : NULL;
     if (line != NULL) {

@@ -19,10 +19,10 @@ static void write_text(const char *path, const void *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char folder[64], *vocab, *merges;
+    static char folder[FOLDER_BYTES], *vocab, *merges;
     Error error = {""};
     if (vocab == NULL) {
-        fuzz_folder(folder, "pair");
+        fuzz_folder(folder);
         vocab = path_join(folder, "vocab.json");
         merges = path_join(folder, "merges.txt");
         check(vocab != NULL && merges != NULL);

@@ -99,10 +99,10 @@ static void try_mix(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char folder[64], *trainer, *log;
+    static char folder[FOLDER_BYTES], *trainer, *log;
     Error error = {""};
     if (trainer == NULL) {
-        fuzz_folder(folder, "trainer");
+        fuzz_folder(folder);
         trainer = path_join(folder, "trainer.json");
         log = path_join(folder, "log.jsonl");
         check(trainer != NULL && log != NULL);
