@@ -124,6 +124,9 @@ INLINE ScanToken scan_token(const ScanHead *head, size_t t)
 INLINE void scan_prefetch(const ScanHead *head, size_t first, size_t count)
 {
     size_t rest = rest_of(head->length, first), n = rest < count ? rest : count;
+    if (n == 0) {
+        return;
+    }
     prefetch_rows(head->q + first * head->row, head->row, head->m, n);
     prefetch_rows(head->k + first * head->row, head->row, head->m, n);
     prefetch_rows(head->v + first * head->row, head->row, head->d, n);
