@@ -8,6 +8,7 @@
 #include <omp.h>
 #endif
 
+#include "base/thread.h"
 #include "tokenizer/pretokenize.h"
 
 #define SET_BYTES ((size_t)8 << 20)
@@ -139,7 +140,7 @@ Batch *batch_create(size_t threads, const Tokenizer *tokenizer, BatchWork work, 
     for (size_t i = 0; i < threads && threads > 1; i++) {
         Worker *worker = &batch->workers[batch->n_workers];
         *worker = (Worker){.batch = batch, .number = i};
-        if (pthread_create(&worker->thread, NULL, run_worker, worker) != 0) {
+        if (thread_start(&worker->thread, run_worker, worker) != 0) {
             break;
         }
         batch->n_workers++;

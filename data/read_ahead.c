@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "data/form.h"
 #include "data/reader.h"
 
@@ -356,7 +357,7 @@ int read_ahead(CorpusReader *reader, const PathList *files, Error *error)
     pthread_mutex_init(&ahead->lock, NULL);
     pthread_cond_init(&ahead->more, NULL);
     pthread_cond_init(&ahead->room, NULL);
-    while (n_threads < asked && pthread_create(&threads[n_threads], NULL, run_reader, ahead) == 0) {
+    while (n_threads < asked && thread_start(&threads[n_threads], run_reader, ahead) == 0) {
         n_threads++;
     }
     int result = n_threads > 0 ? 1 : error_set(error, "no thread can be started for reading: use --threads 1");

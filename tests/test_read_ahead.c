@@ -1,9 +1,13 @@
 // Reading with several threads: what is found, and in which order, is what one thread finds. Files that are skipped, by kind.
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 #include <zstd.h>
 
+#include "base/thread.h"
 #include "data/corpus.h"
 #include "data/story.h"
 #include "tests/parquet_writer.h"
@@ -241,11 +245,59 @@ static void other_files_are_counted_by_kind(void **state)
     free(folder);
 }
 
-int main(void)
+static void *count_processors(void *context)
 {
+    cpu_set_t set;
+    *(int *)context = pthread_getaffinity_np(pthread_self(), sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1;
+    return NULL;
+}
+
+// A program whose main thread OpenMP has bound to one processor; it exits with 0 when a thread of its own may use as many as said.
+static int bound_program(const char *processors)
+{
+    pthread_t thread;
+    int own = 0, count = 0;
+    count_processors(&own);
+    if (own != 1 || thread_start(&thread, count_processors, &count) != 0 || pthread_join(thread, NULL) != 0) {
+        return 2;
+    }
+    return count == atoi(processors) ? 0 : 1;
+}
+
+// Threads that read and encode are not held to the one processor that OMP_PROC_BIND gives the main thread.
+static void bound_threads(void **state)
+{
+    (void)state;
+#ifdef _OPENMP
+    int processors = 0, status = 0;
+    char text[16];
+    count_processors(&processors);
+    snprintf(text, sizeof text, "%d", processors);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("OMP_PROC_BIND", "true", 1);
+        setenv("OMP_PLACES", "threads", 1);
+        execl("/proc/self/exe", "test_read_ahead", text, (char *)NULL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+#else
+    puts("bound_threads: skipped: OpenMP is off in this build, so no thread is bound");
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        return bound_program(argv[1]);
+    }
     const struct CMUnitTest tests[] = {
         TEST(order_and_counts_stay), TEST(stops_and_errors_come_in_order), TEST(many_little_files),
         TEST(large_documents),       TEST(other_files_are_counted_by_kind),
+        TEST(bound_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
