@@ -54,8 +54,8 @@ static void print_number(double value, const char *format)
 static void print_heading(const TextRow *row, const ResultRows *rows)
 {
     printf("\n### %s, width %" PRId64 ", %" PRId64 " layers, sequences of %" PRId64 " tokens\n\n", row->data, row->d_model, row->n_layer, row->seq_len);
-    printf("%" PRId64 " heads, MLP %" PRId64 "; %" PRId64 " tokens of training in steps of %" PRId64 ". ", row->n_head, row->mlp_hidden, row->tokens,
-           row->batch_tokens);
+    printf("%" PRId64 " heads, MLP %" PRId64 "; %" PRId64 " tokens of training in steps of %" PRId64 " by %s in %s. ", row->n_head, row->mlp_hidden,
+           row->tokens, row->batch_tokens, row->optimizer, row->dtype);
     printf("Perplexity of the validation split by context length; least and most over the seeds, of the one that rates are chosen by.\n\n");
     printf("| mixer | parameters | state bytes | best lr |");
     for (size_t i = 0; i < TEXT_CONTEXTS; i++) {

@@ -13,6 +13,8 @@ static const Column columns[] = {
     {"n_layer", COLUMN_INT, ROLE_SETTING, AT(n_layer)},
     {"n_head", COLUMN_INT, ROLE_SETTING, AT(n_head)},
     {"mlp_hidden", COLUMN_INT, ROLE_SETTING, AT(mlp_hidden)},
+    {"optimizer", COLUMN_TEXT, ROLE_SETTING, AT(optimizer)},
+    {"dtype", COLUMN_TEXT, ROLE_SETTING, AT(dtype)},
     {"lr", COLUMN_REAL, ROLE_RATE, AT(lr)},
     {"seed", COLUMN_INT, ROLE_SEED, AT(seed)},
     {"vocab", COLUMN_INT, ROLE_RESULT, AT(vocab)},

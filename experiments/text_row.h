@@ -11,6 +11,7 @@ typedef struct TextRow {
     char mixer[ROW_TEXT_BYTES];   // describe_mixer
     char data[ROW_TEXT_BYTES];    // name of the prepared folder
     int64_t seq_len, tokens, batch_tokens, d_model, n_layer, n_head, mlp_hidden;
+    char optimizer[ROW_TEXT_BYTES], dtype[ROW_TEXT_BYTES];
     double lr;
     int64_t seed;
     // What came out.

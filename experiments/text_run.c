@@ -22,7 +22,7 @@
 #define MAX_JSON_BYTES ((size_t)16 << 20)
 
 typedef struct Options {
-    const char *data, *csv, *runs, *programs, *contexts;
+    const char *data, *csv, *runs, *programs, *contexts, *optimizer, *dtype;
     int64_t tokens, seq_len, batch_tokens, eval_tokens, seed, threads;
     double lr;
     bool keep;
@@ -53,7 +53,7 @@ static void add_size(Options *o, const char *name, int64_t *target, double min, 
 
 static void add_flags(Options *o)
 {
-    *o = (Options){.runs = "text-runs", .programs = ".", .contexts = "512,1k,2k,4k,8k", .tokens = 1000000, .seq_len = 512, .batch_tokens = 4096,
+    *o = (Options){.runs = "text-runs", .programs = ".", .contexts = "512,1k,2k,4k,8k", .optimizer = "adamw", .dtype = "f32", .tokens = 1000000, .seq_len = 512, .batch_tokens = 4096,
                    .eval_tokens = 65536, .seed = 1, .threads = 1, .lr = 3e-3, .asked = o->asked};
     add_string(o, "data", &o->data, "DIR", "folder that ./prepare made; perplexity is measured on its validation split");
     add_string(o, "csv", &o->csv, "FILE", "add the row to this file; a run that stands there is not run again");
@@ -65,6 +65,8 @@ static void add_flags(Options *o)
     add_size(o, "batch-tokens", &o->batch_tokens, 1, 1 << 30, true, "tokens in a step");
     add(o, (ArgSpec){.name = "lr", .kind = ARG_REAL, .target = &o->lr, .value = "X", .help = "peak learning rate; the rest of the schedule is ./train's",
                      .min = 1e-9, .max = 10});
+    add_string(o, "optimizer", &o->optimizer, "NAME", "adamw or muon");
+    add_string(o, "dtype", &o->dtype, "NAME", "of the training's matrix products: f32 or bf16");
     add_size(o, "seed", &o->seed, 0, 9e15, false, "of start values and of the order of the data");
     add_string(o, "contexts", &o->contexts, "LIST", "powers of two from 64 to 16k at which perplexity is measured");
     o->specs[o->n_specs - 1].binary = true;
@@ -117,6 +119,8 @@ static int plan(TextRow *row, const Options *o, Error *error)
     for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
         row->perplexity[i] = NAN;
     }
+    snprintf(row->optimizer, sizeof row->optimizer, "%s", o->optimizer);
+    snprintf(row->dtype, sizeof row->dtype, "%s", o->dtype);
     const char *data = path_base(o->data);
     if (data[0] == '\0' || strlen(data) >= sizeof row->data || strpbrk(data, ",\n") != NULL) {
         return error_set(error, "--data %s: its last part names the data in the file, so it must be there, short and without a comma", o->data);
@@ -165,6 +169,8 @@ static int train(double *seconds, const Options *o, const char *out, const char 
     put(&command, "--seq-len=%" PRId64, o->seq_len);
     put(&command, "--batch-tokens=%" PRId64, o->batch_tokens);
     put(&command, "--lr=%.9g", o->lr);
+    put(&command, "--optimizer=%s", o->optimizer);
+    put(&command, "--dtype=%s", o->dtype);
     put(&command, "--seed=%" PRId64, o->seed);
     put(&command, "--threads=%" PRId64, o->threads);
     put(&command, "--eval-every=0");

@@ -88,13 +88,14 @@ static void text_rows_have_their_own_columns(void **state)
     char *path = in_folder(state, "text.csv");
     Error error;
     ResultRows rows;
-    TextRow row = {.mixer = "attention:512", .data = "books", .seq_len = 512, .tokens = 1000, .lr = 3e-3, .seed = 1, .parameters = 5, .cpu_seconds = NAN,
+    TextRow row = {.mixer = "attention:512", .data = "books", .optimizer = "muon", .dtype = "bf16", .seq_len = 512, .tokens = 1000, .lr = 3e-3, .seed = 1, .parameters = 5, .cpu_seconds = NAN,
                    .perplexity = {NAN, 64.5, NAN, NAN, NAN, 30.25, NAN, NAN, 29.0}};
     assert_int_equal(rows_append(&text_layout, path, &row, &error), 0);
     assert_int_equal(rows_have(&text_layout, path, &row, &error), 1);
     assert_int_equal(rows_read(&rows, &text_layout, path, &error), 0);
     const TextRow *back = rows_at(&rows, 0);
     assert_string_equal(back->data, "books");
+    assert_string_equal(back->optimizer, "muon");
     assert_true(back->parameters == 5 && isnan(back->cpu_seconds) && back->perplexity[5] == 30.25 && isnan(back->perplexity[7]) && back->perplexity[8] == 29.0);
     assert_int_equal(text_contexts[text_main_context(back)], 128);
     row.seq_len = 2048;

@@ -17,7 +17,7 @@ two="--mixer delta
 --mixer lattice --chunk 4 --slot-gate"
 MIXERS=$two scripts/compare_text "$work/r" "$work/stories.jsonl" $tiny >"$work/out" 2>"$work/err" || fail "compare_text: $(cat "$work/err")"
 [ "$(wc -l <"$work/r/text.csv")" -eq 3 ] || fail "not two rows: $(cat "$work/r/text.csv")"
-grep -q '^delta,stories.jsonl,32,512,128,16,1,1,24,0.003,1,300,7553,1024,' "$work/r/text.csv" || fail "row: $(cat "$work/r/text.csv")"
+grep -q '^delta,stories.jsonl,32,512,128,16,1,1,24,adamw,f32,0.003,1,300,7553,1024,' "$work/r/text.csv" || fail "row: $(cat "$work/r/text.csv")"
 # Twice 16 · 16 floats: chunks keep their start.
 grep -q '^lattice chunk=4 slot-gate,.*,300,8064,2048,' "$work/r/text.csv" || fail "row: $(cat "$work/r/text.csv")"
 cp "$work/r/text.csv" "$work/first.csv"
@@ -39,8 +39,17 @@ programs=${PROGRAM_DIR:-.}
 expect 0 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --mixer delta --seed 2 --programs "$programs" --runs "$work/r/made/runs" \
     --csv "$work/less.csv" --keep
 [ -e "$run/step_00000004/model.safetensors" ] || fail "--keep does not keep the checkpoint: $(ls "$run")"
-before=$(grep '^delta,.*,0.003,2,' "$work/r/text.csv" | cut -d, -f16,17)
+before=$(grep '^delta,.*,0.003,2,' "$work/r/text.csv" | cut -d, -f18,19)
 grep -q "^delta,.*,0.003,2,300,7553,1024,nan,$before,nan" "$work/less.csv" || fail "not the same model: $before, $(cat "$work/less.csv")"
+checks=$((checks + 2))
+
+# Another optimizer and type are another setting.
+expect 0 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --mixer delta --optimizer muon --dtype bf16 --programs "$programs" --runs "$work/r/made/runs" \
+    --csv "$work/less.csv"
+grep -q '^delta,.*,24,muon,bf16,0.003,1,' "$work/less.csv" || fail "row: $(cat "$work/less.csv")"
+expect 1 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --optimizer adam --programs "$programs" --runs "$work/r/made/runs"
+"$build/text_report" "$work/less.csv" >"$work/out"
+[ "$(grep -c "steps of 128 by muon in bf16" "$work/out")" -eq 1 ] || fail "heading: $(cat "$work/out")"
 checks=$((checks + 2))
 
 # The ablation is the same with other lines; one that cannot be run is told, and the others stand.
