@@ -8,7 +8,7 @@
 
 #define MAX_WIDTH 16        // config_validate bounds conv_width,
 #define MAX_HEAD 1024       // d_head and n_slot by these
-#define ROWS_AHEAD 8        // that the backward asks for
+#define ROWS_AHEAD 8        // that are asked for
 #define BLOCK_ROWS 16       // of the backward
 _Static_assert(BLOCK_ROWS >= MAX_WIDTH - 1, "a block holds the rows that the next one still needs");
 
@@ -174,6 +174,14 @@ static HeadTask head_task(size_t task, const float *tails, size_t tail_stride, c
                       head_columns(task % heads, s)};
 }
 
+// Rows lie too far apart for the processor to guess the next.
+INLINE void prefetch_head(const float *row, HeadColumns head)
+{
+    for (size_t j = 0; j < head.size; j += 16) {
+        __builtin_prefetch(row + head.begin + j);
+    }
+}
+
 // All rows of one head of one sequence.
 static HeadTask sequence_task(size_t task, const ConvShape *s)
 {
@@ -200,6 +208,9 @@ INLINE void forward_task(float *qkv, const float *proj, const float *weight, con
     head_taps(taps, weight, task.head, width);
     for (size_t t = task.t0; t < task.end; t++) {
         const float *source[MAX_WIDTH];
+        size_t ahead = task.first_row + (t + ROWS_AHEAD < task.end ? t + ROWS_AHEAD : t);
+        prefetch_head(proj + ahead * s->proj_stride, task.head);
+        prefetch_head(qkv + ahead * channel_count(s), task.head);
         tap_rows(source, proj + task.first_row * s->proj_stride, task.tail, task.starts, t, width, s);
         forward_head(qkv + (task.first_row + t) * channel_count(s) + task.head.begin, source, taps, bias, task.head, width, s);
     }
@@ -296,14 +307,6 @@ INLINE void weight_backward(float *sums, BackwardBlock *block, HeadColumns head,
             v_store_n(sums + i * channels + j, taps[i], rest);
         }
         v_store_n(sums + width * channels + j, bias, rest);
-    }
-}
-
-// Rows lie too far apart for the processor to guess the next.
-INLINE void prefetch_head(const float *row, HeadColumns head)
-{
-    for (size_t j = 0; j < head.size; j += 16) {
-        __builtin_prefetch(row + head.begin + j);
     }
 }
 
