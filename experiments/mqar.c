@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     }
     add_flags(&options);
     ArgProgram program = {
-        .name = "mqar",
+        .name = "build/mqar",
         .usage = "[--pairs N] [--length N] [--mixer NAME] [flags]",
         .description = "Trains a small model on multi-query associative recall: pairs of keys and values, then each key once more, whose value is asked for.\n"
                        "Prints one CSV row: what was run, and how much of a fixed test set was answered.\n"

@@ -96,7 +96,7 @@ static int write_chart(const Cells *cells, const char *path, Error *error)
 int main(int argc, char **argv)
 {
     const Report report = {
-        .name = "mqar_report",
+        .name = "build/mqar_report",
         .description = "Prints tables (Markdown) of what mqar has written: each mixer at the learning rate whose mean over the seeds is best.",
         .plotted = "draw accuracy against pairs",
         .script = "scripts/mqar",

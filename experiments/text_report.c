@@ -142,7 +142,7 @@ static int write_chart(const Cells *cells, const char *path, Error *error)
 int main(int argc, char **argv)
 {
     const Report report = {
-        .name = "text_report",
+        .name = "build/text_report",
         .description = "Prints tables (Markdown) of what text_run has written: each mixer at the learning rate whose mean over the seeds is best, by\n"
                        "the perplexity at the longest context that is not above the training length.",
         .plotted = "draw perplexity against context length",

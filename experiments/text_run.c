@@ -307,7 +307,7 @@ int main(int argc, char **argv)
     }
     add_flags(&options);
     ArgProgram program = {
-        .name = "text_run",
+        .name = "build/text_run",
         .usage = "--data DIR [--mixer NAME] [flags]",
         .description = "Trains a small language model on prepared text, measures its perplexity on the validation split at several context lengths,\n"
                        "and prints one CSV row: what was run, and what came out. Shape flags that are not given are those of the preset nano.\n"

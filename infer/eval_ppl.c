@@ -98,7 +98,9 @@ static int list_data(PathList *files, char *const *arguments, size_t count, Erro
         int result = shards != NULL ? 0 : error_set(error, "out of memory");
         if (result == 0 && folder_holds(arguments[i], "prepare.json")) {
             fprintf(stderr, "%s was made by ./prepare: its validation shards are used\n", arguments[i]);
-            result = path_expand(files, &shards, 1, stream_accepts, error);
+            result = folder_holds(arguments[i], "val_000000.bin")
+                         ? path_expand(files, &shards, 1, stream_accepts, error)
+                         : error_set(error, "%s has no validation split: give other text, or prepare it again with --val-fraction", arguments[i]);
         } else if (result == 0) {
             result = path_expand(files, &arguments[i], 1, stream_accepts, error);
         }

@@ -335,7 +335,8 @@ static int check_mixers(const ModelConfig *config, Error *error)
         LayerMixer entry = config_layer_mixer(config, table, i);
         MixerNeeds needs = row_of_forms(table, entry.mixer)->needs;
         if (needs.square && config->n_slot != config->d_head) {
-            return error_set(error, "mixer %s needs n_slot = d_head, not %" PRId64 " and %" PRId64, entry.mixer->name, config->n_slot, config->d_head);
+            return error_set(error, "mixer %s needs n_slot = d_head, not %" PRId64 " and %" PRId64 ": give --n-slot %" PRId64, entry.mixer->name, config->n_slot,
+                             config->d_head, config->d_head);
         }
         if (entry.mixer->window_state_floats != NULL && entry.window == 0) {
             return error_set(error, "mixer %s needs a window: give max_seq_len, or attention:N", entry.mixer->name);

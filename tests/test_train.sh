@@ -116,6 +116,12 @@ same apart apart2 00000060
 expect 1 "reset-at-document cannot change on --resume (off in the checkpoint, on now)" "$train" --resume --out "$work/one" --reset-at-document
 
 # ---- checkpoints ----
+for flag in "--dedup" "--strict" "--where a>1" "--text-key t" "--val-fraction 0.5"; do
+    # shellcheck disable=SC2086
+    expect 1 "${flag%% *} is for documents, and the data is prepared already" "$train" "$work/data" $shape --steps 1 --out "$work/none" $flag
+done
+expect 0 "" "$train" "$work/data" $shape --steps 1 --shares 0 --out "$work/shares"
+checks=$((checks + 6))
 expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
 expect 0 "" "$train" --resume --out "$work/one"
 says "all 12 steps are done"

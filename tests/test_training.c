@@ -1,6 +1,7 @@
 // The parts around the training step: schedule, optimizer, log, settings.
 #include <math.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/rng.h"
@@ -228,6 +229,20 @@ static void test_log(void **state)
     assert_int_equal(count_lines(path, &text), 8);
     assert_null(strstr(text, "\"step\":9"));
     free(text);
+    // Lines that are no records stay, and so do the records behind them, up to the first one that is done again.
+    file = fopen(path, "a");
+    fputs("no record\n{\"step\":9,\"x\":1}\n{\"step\":10,\"x\":1}\nno record\n", file);
+    fclose(file);
+    assert_ok(train_log_open(&log, folder, 9, &error), &error);
+    train_log_close(&log);
+    assert_int_equal(count_lines(path, &text), 10);
+    assert_non_null(strstr(text, "no record\n{\"step\":9,\"x\":1}\n"));
+    free(text);
+    // What has no end is not read.
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    assert_int_equal(train_log_open(&log, folder, 9, &error), -1);
+    assert_non_null(strstr(error.text, "is no regular file"));
     free(path);
     remove_folder(folder);
 }

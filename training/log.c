@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,42 +15,61 @@
 
 static const char first_key[] = "{\"step\":";
 
-// Whether a line is a complete record of a step up to `step`.
-static bool line_stays(const char *line, size_t length, int64_t step)
+// Whether a line, of which `head` is the beginning, is the record of a step behind `step`.
+static bool is_later(const char *head, int64_t step)
 {
-    if (length == 0 || line[length - 1] != '\n' || strncmp(line, first_key, sizeof first_key - 1) != 0) {
+    if (strncmp(head, first_key, sizeof first_key - 1) != 0) {
         return false;
     }
     char *end = NULL;
     errno = 0;
-    long long number = strtoll(line + sizeof first_key - 1, &end, 10);
-    return errno == 0 && *end == ',' && number > 0 && number <= step;
+    long long number = strtoll(head + sizeof first_key - 1, &end, 10);
+    return errno == 0 && *end == ',' && number > step;
 }
 
-// Where the records up to `step` end, in bytes; 0 when there is no file. -1 with `error` set when it cannot be read to the end: what lies
-// behind would be cut off.
+// Where the first record behind `step` begins, or else what stands behind the last whole line: that much of the log stays, whatever it holds.
+static int64_t kept_of(FILE *file, int64_t step)
+{
+    char head[64];
+    size_t n = 0;
+    int64_t kept = 0, at = 0;
+    for (int c = getc(file); c != EOF; c = getc(file)) {
+        at++;
+        if (n + 1 < sizeof head) {
+            head[n++] = (char)c;
+        }
+        if (c == '\n') {
+            head[n] = 0;
+            if (is_later(head, step)) {
+                break;
+            }
+            kept = at;
+            n = 0;
+        }
+    }
+    return kept;
+}
+
+// The bytes of the log that stay when a run goes on from `step`; 0 when there is no file. -1 with `error` set when it cannot be read to the end: what
+// lies behind would be cut off.
 static int64_t kept_bytes(const char *path, int64_t step, Error *error)
 {
-    int fd = file_open(path, O_RDONLY);
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK);   // a pipe without a writer would wait for one
+    struct stat info;
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
-    if (file == NULL) {
+    if (file == NULL || fstat(fd, &info) != 0) {
         int code = errno;
-        if (fd >= 0) {
+        if (file != NULL) {
+            fclose(file);
+        } else if (fd >= 0) {
             close(fd);
         }
         return code == ENOENT ? 0 : error_set(error, "cannot read %s: %s", path, strerror(code));
     }
-    char *line = NULL;
-    size_t capacity = 0;
-    ssize_t length;
-    int64_t kept = 0;
-    while ((length = getline(&line, &capacity, file)) > 0 && line_stays(line, (size_t)length, step)) {
-        kept += length;
-    }
-    if (length < 0 && !feof(file)) {
+    int64_t kept = S_ISREG(info.st_mode) ? kept_of(file, step) : error_set(error, "%s is no regular file: move it away", path);
+    if (kept >= 0 && ferror(file)) {
         kept = error_set(error, "cannot read %s: %s", path, strerror(errno));
     }
-    free(line);
     fclose(file);
     return kept;
 }

@@ -34,8 +34,8 @@ typedef struct LogRecord {
     const char *skipped;        // why the step was skipped; NULL: it was not, the key is left out
 } LogRecord;
 
-// Opens the log of the folder `out` for appending, after cutting it behind the record of `step` (0: empty): also a line torn by a
-// crash goes. Returns 0, or -1 with `error` set and nothing to close.
+// Opens the log of the folder `out` for appending, after cutting it before the first record behind `step` (0: empty); a line torn by a crash goes
+// as well. Returns 0, or -1 with `error` set and nothing to close.
 int train_log_open(TrainLog *log, const char *out, int64_t step, Error *error);
 void train_log_close(TrainLog *log);
 

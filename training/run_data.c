@@ -111,6 +111,22 @@ static int find_sources(RunData *data, Error *error)
     return 0;
 }
 
+// A new run whose data is all encoded already cannot heed flags that choose among documents, and does not leave them out in silence.
+static int check_document_flags(const RunData *data, Error *error)
+{
+    static const char *const flags[] = {"text-key", "where", "dedup", "strict", "val-fraction"};
+    bool documents = data->has_val && data->val_source.kind == DATA_DOCUMENTS;
+    for (size_t i = 0; i < data->n_sources; i++) {
+        documents |= data->sources[i].kind == DATA_DOCUMENTS;
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && data->saved == NULL && !documents; i++) {
+        if (settings_given(data->settings, flags[i])) {
+            return error_set(error, "--%s is for documents, and the data is prepared already: give it to ./prepare, or the documents to ./train", flags[i]);
+        }
+    }
+    return 0;
+}
+
 int run_data_find(RunData *data, Error *error)
 {
     const TrainSettings *settings = data->settings;
@@ -127,7 +143,7 @@ int run_data_find(RunData *data, Error *error)
         }
         data->has_val = true;
     }
-    return 0;
+    return check_document_flags(data, error);
 }
 
 // ---- shards and loaders ----

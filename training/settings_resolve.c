@@ -35,7 +35,7 @@ static const SizeDefaults *defaults_for(uint64_t params)
 static int resolve_shares(TrainSettings *s, int64_t n_micro, int64_t ranks, Error *error)
 {
     int64_t wanted = s->shares > 0 ? s->shares : DEFAULT_SHARES;
-    if (!settings_given(s, "shares")) {
+    if (s->shares == 0 || !settings_given(s, "shares")) {
         wanted = wanted < n_micro ? wanted : n_micro;
         wanted = wanted > ranks ? wanted : ranks;
     }
