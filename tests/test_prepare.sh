@@ -44,10 +44,10 @@ grep -q -- "--val-fraction" "$work/out" || fail "--help does not name --val-frac
 expect 2 "is not understood" "$prepare" "$work/docs" --out "$work/none" --where score
 
 # A run that is killed, or asked to stop, goes on where it was and gives what a whole run gives. --dedup and a packed file on the way.
-"$stories" --documents 3000 --seed 8 --out "$work/many.jsonl"
+"$stories" --documents 6000 --seed 8 --out "$work/many.jsonl"
 gzip -c "$work/many.jsonl" >"$work/many.jsonl.gz"
 expect 0 "" "$prepare" "$work/many.jsonl" "$work/many.jsonl.gz" --out "$work/whole" --tokenizer "$work/out1/tokenizer.json" --shard-tokens 10k --dedup
-grep -q "^duplicates  *3000$" "$work/err" || fail "duplicates are not counted: $(cat "$work/err")"
+grep -q "^duplicates  *6000$" "$work/err" || fail "duplicates are not counted: $(cat "$work/err")"
 # Started under nohup, the whole script ignores SIGHUP for good, and so do the programs.
 signals="KILL TERM"
 if (trap 'exit 0' HUP; kill -HUP "$(sh -c 'echo $PPID')"; exit 1); then
@@ -65,8 +65,11 @@ for signal in $signals; do
         tries=$((tries + 1))
         sleep 0.005
     done
+    # It is halted, so that it cannot end while the second one is refused, however slow that is.
+    kill -s STOP "$pid" 2>/dev/null || fail "the run ended before it could be stopped"
     expect 1 "another process prepares documents into" "$prepare" "$work/many.jsonl" --out "$out" --tokenizer "$work/out1/tokenizer.json"
-    kill -s "$signal" "$pid" 2>/dev/null || fail "the run ended before it could be stopped"
+    kill -s "$signal" "$pid"
+    kill -s CONT "$pid" 2>/dev/null || :
     got=0
     wait "$pid" || got=$?
     [ ! -e "$out/prepare.json" ] || fail "SIG$signal came too late"
