@@ -17,7 +17,7 @@
 typedef struct Options {
     int64_t pairs, length, steps, batch, n_test, seed, threads;
     double lr, until;
-    const char *csv;
+    const char *csv, *optimizer;
     ModelConfig asked;        // what flags say of the model
     ArgSpec specs[MAX_FLAGS];
     size_t n_specs, first_model_spec;
@@ -41,14 +41,16 @@ static int default_config(ModelConfig *config, Error *error)
 
 static void add_flags(Options *o)
 {
-    *o = (Options){.pairs = 16, .length = 128, .steps = 1000, .batch = 32, .n_test = 256, .seed = 1, .threads = 1, .lr = 3e-3, .until = 2.0, .asked = o->asked};
+    *o = (Options){.pairs = 16, .length = 128, .steps = 1000, .batch = 32, .n_test = 256, .seed = 1, .threads = 1, .optimizer = "adamw",
+                     .lr = 3e-3, .until = 2.0, .asked = o->asked};
     add(o, (ArgSpec){.name = "pairs", .kind = ARG_SIZE, .target = &o->pairs, .value = "N", .help = "keys with their values", .min = 1, .max = 1 << 22});
     add(o, (ArgSpec){.name = "length", .kind = ARG_SIZE, .target = &o->length, .value = "N", .help = "tokens of a sequence, at least four a pair", .min = 4,
                      .max = 1 << 24, .binary = true});
     add(o, (ArgSpec){.name = "steps", .kind = ARG_SIZE, .target = &o->steps, .value = "N", .help = "training steps", .min = 1, .max = 1e9});
     add(o, (ArgSpec){.name = "batch", .kind = ARG_SIZE, .target = &o->batch, .value = "N", .help = "fresh sequences a step", .min = 1, .max = 65536});
     add(o, (ArgSpec){.name = "test", .kind = ARG_SIZE, .target = &o->n_test, .value = "N", .help = "sequences of the test set", .min = 1, .max = 1 << 20});
-    add(o, (ArgSpec){.name = "lr", .kind = ARG_REAL, .target = &o->lr, .value = "X", .help = "learning rate of AdamW", .min = 1e-9, .max = 10});
+    add(o, (ArgSpec){.name = "optimizer", .kind = ARG_STRING, .target = &o->optimizer, .value = "NAME", .help = "adamw or muon"});
+    add(o, (ArgSpec){.name = "lr", .kind = ARG_REAL, .target = &o->lr, .value = "X", .help = "learning rate", .min = 1e-9, .max = 10});
     add(o, (ArgSpec){.name = "until", .kind = ARG_REAL, .target = &o->until, .value = "X", .help = "stop at this accuracy", .min = 0, .max = 2});
     add(o, (ArgSpec){.name = "seed", .kind = ARG_SIZE, .target = &o->seed, .value = "N", .help = "of weights and sequences", .min = 0, .max = 9e15});
     add(o, (ArgSpec){.name = "threads", .kind = ARG_SIZE, .target = &o->threads, .value = "N", .help = "several runs at once are faster than one with several",
@@ -70,10 +72,14 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
         config_apply_flags(&run->config, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, error) != 0) {
         return -1;
     }
+    if (optimizer_kind(&run->optimizer, o->optimizer, error) != 0) {
+        return -1;
+    }
     config_settle_length(&run->config, o->length);
     const ModelConfig *config = &run->config;
     *row = (RecallRow){.pairs = o->pairs, .length = o->length, .vocab = config->vocab_size, .d_model = config->d_model, .d_head = config->d_head,
                        .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .lr = o->lr, .seed = o->seed};
+    snprintf(row->optimizer, sizeof row->optimizer, "%s", o->optimizer);
     return config_validate(config, error) != 0
                ? -1
                : describe_mixer(row->mixer, sizeof row->mixer, config->mixer, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, own_columns,

@@ -16,8 +16,8 @@ static double rate_of(const void *row) { return ((const RecallRow *)row)->lr; }
 static void print_heading(const RecallRow *row)
 {
     printf("\n### %" PRId64 " pairs in %" PRId64 " tokens\n\n", row->pairs, row->length);
-    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences.\n\n",
-           row->vocab, row->d_model, row->d_head, row->n_slot, row->steps, row->batch);
+    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences by %s.\n\n",
+           row->vocab, row->d_model, row->d_head, row->n_slot, row->steps, row->batch, row->optimizer);
     printf("| mixer | state | parameters | best lr | accuracy | least | most | seeds | steps | CPU seconds | at other rates |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
 }

@@ -11,6 +11,7 @@ static const Column columns[] = {
     {"n_slot", COLUMN_INT, ROLE_SETTING, AT(n_slot)},
     {"steps", COLUMN_INT, ROLE_SETTING, AT(steps)},
     {"batch", COLUMN_INT, ROLE_SETTING, AT(batch)},
+    {"optimizer", COLUMN_TEXT, ROLE_SETTING, AT(optimizer)},
     {"lr", COLUMN_REAL, ROLE_RATE, AT(lr)},
     {"seed", COLUMN_INT, ROLE_SEED, AT(seed)},
     {"state", COLUMN_INT, ROLE_RESULT, AT(state)},

@@ -8,6 +8,7 @@ typedef struct RecallRow {
     // What was run.
     char mixer[ROW_TEXT_BYTES];   // describe_mixer
     int64_t pairs, length, vocab, d_model, d_head, n_slot, steps, batch;
+    char optimizer[ROW_TEXT_BYTES];
     double lr;
     int64_t seed;
     // What came out.

@@ -11,7 +11,6 @@
 #include "experiments/describe.h"
 #include "experiments/recall.h"
 #include "model/model.h"
-#include "training/optimizer.h"
 #include "training/schedule.h"
 
 #define WEIGHT_DECAY 0.1
@@ -63,7 +62,7 @@ static int lab_open(Lab *lab, const RecallRun *run, Error *error)
     lab->run = run;
     if (kernels == NULL || recall_create(&lab->task, run->pairs, run->length, (size_t)run->config.vocab_size, error) != 0 ||
         model_create(&lab->model, &run->config, kernels, error) != 0 ||
-        optimizer_create(&lab->optimizer, OPTIMIZER_ADAMW, &lab->model.table, WEIGHT_DECAY, error) != 0 ||
+        optimizer_create(&lab->optimizer, run->optimizer, &lab->model.table, WEIGHT_DECAY, error) != 0 ||
         (lab->workspace = workspace_create(&lab->model, run->batch, run->length, WORKSPACE_TRAINING, error)) == NULL) {
         return -1;
     }

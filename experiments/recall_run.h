@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/config.h"
+#include "training/optimizer.h"
 
 // What decides the outcome, to the bit and for any number of threads.
 typedef struct RecallRun {
@@ -14,7 +15,8 @@ typedef struct RecallRun {
     size_t pairs, length;        // of a sequence
     size_t batch, n_test;        // sequences of a step, and of the test set
     int64_t steps;               // at most
-    double lr;                   // AdamW, cosine to 0 after a warm-up of a twentieth of the steps
+    OptimizerKind optimizer;
+    double lr;                   // cosine to 0 after a warm-up of a twentieth of the steps
     double until;                // the run ends when so much of the test set is answered; above 1: never before its steps are done
     uint64_t seed;               // of weights and training sequences; the test set is the same for every seed
 } RecallRun;

@@ -15,6 +15,7 @@
 #include "experiments/describe.h"
 #include "experiments/launch.h"
 #include "experiments/text_row.h"
+#include "training/optimizer.h"
 
 #define MAX_FLAGS 64
 #define MAX_ARGUMENTS (2 * MAX_FLAGS)
@@ -53,8 +54,8 @@ static void add_size(Options *o, const char *name, int64_t *target, double min, 
 
 static void add_flags(Options *o)
 {
-    *o = (Options){.runs = "text-runs", .programs = ".", .contexts = "512,1k,2k,4k,8k", .optimizer = "adamw", .dtype = "f32", .tokens = 1000000, .seq_len = 512, .batch_tokens = 4096,
-                   .eval_tokens = 65536, .seed = 1, .threads = 1, .lr = 3e-3, .asked = o->asked};
+    *o = (Options){.runs = "text-runs", .programs = ".", .contexts = "512,1k,2k,4k,8k", .optimizer = "adamw", .dtype = "f32",
+                   .tokens = 1000000, .seq_len = 512, .batch_tokens = 4096, .eval_tokens = 65536, .seed = 1, .threads = 1, .lr = 3e-3, .asked = o->asked};
     add_string(o, "data", &o->data, "DIR", "folder that ./prepare made; perplexity is measured on its validation split");
     add_string(o, "csv", &o->csv, "FILE", "add the row to this file; a run that stands there is not run again");
     add_string(o, "runs", &o->runs, "DIR", "folder for the run while it is under way, and for what ./train and ./eval_ppl say");
@@ -110,7 +111,9 @@ static int check_contexts(const char *list, Error *error)
 static int plan(TextRow *row, const Options *o, Error *error)
 {
     ModelConfig config;
-    if (check_contexts(o->contexts, error) != 0 || config_preset(&config, "nano", error) != 0 || config_apply_flags(&config, model_specs(o), n_model_specs(o), error) != 0) {
+    OptimizerKind optimizer;
+    if (check_contexts(o->contexts, error) != 0 || optimizer_kind(&optimizer, o->optimizer, error) != 0 || config_preset(&config, "nano", error) != 0 ||
+        config_apply_flags(&config, model_specs(o), n_model_specs(o), error) != 0) {
         return -1;
     }
     config_settle_length(&config, o->seq_len);

@@ -11,7 +11,7 @@ tiny="--length 16 --vocab-size 8 --d-model 16 --steps 2 --batch 2 --test 2"
 
 expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer lattice,attention --chunk 4 --csv "$work/rows.csv"
 cp "$work/out" "$work/first"
-grep -q '^lattice+attention chunk=4,2,16,8,16,16,16,2,2,0.003,1,' "$work/rows.csv" || fail "row: $(cat "$work/rows.csv")"
+grep -q '^lattice+attention chunk=4,2,16,8,16,16,16,2,2,adamw,0.003,1,' "$work/rows.csv" || fail "row: $(cat "$work/rows.csv")"
 cmp "$work/rows.csv" "$work/first" || fail "standard output and file differ"
 expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer lattice,attention --chunk 4 --csv "$work/rows.csv"
 cmp "$work/rows.csv" "$work/first" || fail "a run that stood in the file was run again"
@@ -28,6 +28,7 @@ SEEDS="1 2" PAIRS="2 4" RATES=1e-2 MIXERS="--mixer delta" scripts/mqar "$work/sw
 checks=$((checks + 7))
 
 expect 2 "" "$build/mqar" --pairs 0
+expect 1 "there are adamw and muon" "$build/mqar" --optimizer sgd
 expect 2 "" "$build/mqar" --mixers delta
 expect 2 "" "$build/mqar_report"
 expect 1 "four tokens a pair" "$build/mqar" --pairs 8 --length 31

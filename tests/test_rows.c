@@ -13,7 +13,7 @@ static void rows_survive_the_file(void **state)
     Error error;
     ResultRows rows;
     RecallRow row = {.mixer = "lattice objective=encode", .pairs = 16, .length = 128, .vocab = 64, .d_model = 64, .d_head = 32, .n_slot = 48, .steps = 1000,
-                     .batch = 8, .lr = 1.0 / 3.0, .seed = 2, .state = 2048, .parameters = 12345, .steps_run = 700, .accuracy = 0.75, .loss = 1.5, .seconds = 9};
+                     .batch = 8, .optimizer = "muon", .lr = 1.0 / 3.0, .seed = 2, .state = 2048, .parameters = 12345, .steps_run = 700, .accuracy = 0.75, .loss = 1.5, .seconds = 9};
     assert_int_equal(rows_read(&rows, &recall_layout, path, &error), 0);
     assert_int_equal(rows.count, 0);
     assert_int_equal(rows_append(&recall_layout, path, &row, &error), 0);
@@ -36,7 +36,7 @@ static void rows_survive_the_file(void **state)
     assert_non_null(strstr(error.text, "first line"));
     char text[2 * ROW_LINE_BYTES];
     size_t size = strlen(rows_header(text, &recall_layout));
-    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,x,1,1,1,1,1,1,1\n");
+    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,adamw,x,1,1,1,1,1,1,1\n");
     assert_int_equal(file_write_atomic(path, text, size, &error), 0);
     assert_int_equal(rows_read(&rows, &recall_layout, path, &error), -1);
     assert_non_null(strstr(error.text, "line 2: no good value for lr"));
@@ -48,7 +48,7 @@ static double steps_of(const void *row) { return (double)((const RecallRow *)row
 
 static RecallRow run_of(const char *mixer, int64_t pairs, double lr, int64_t seed, double accuracy)
 {
-    RecallRow row = {.pairs = pairs, .length = 8 * pairs, .lr = lr, .seed = seed, .accuracy = accuracy, .steps_run = 100 * seed};
+    RecallRow row = {.optimizer = "adamw", .pairs = pairs, .length = 8 * pairs, .lr = lr, .seed = seed, .accuracy = accuracy, .steps_run = 100 * seed};
     snprintf(row.mixer, sizeof row.mixer, "%s", mixer);
     return row;
 }

@@ -47,7 +47,7 @@ checks=$((checks + 2))
 expect 0 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --mixer delta --optimizer muon --dtype bf16 --programs "$programs" --runs "$work/r/made/runs" \
     --csv "$work/less.csv"
 grep -q '^delta,.*,24,muon,bf16,0.003,1,' "$work/less.csv" || fail "row: $(cat "$work/less.csv")"
-expect 1 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --optimizer adam --programs "$programs" --runs "$work/r/made/runs"
+expect 1 "there are adamw and muon" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --optimizer adam --programs "$programs" --runs "$work/r/made/runs"
 "$build/text_report" "$work/less.csv" >"$work/out"
 [ "$(grep -c "steps of 128 by muon in bf16" "$work/out")" -eq 1 ] || fail "heading: $(cat "$work/out")"
 checks=$((checks + 2))
