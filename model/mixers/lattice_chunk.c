@@ -16,8 +16,8 @@
 // Chunks between two kept states, at most: of two tokens.
 #define GROUP_MOST 16
 
-// Lays out a chunk of up to `count` tokens. With start NULL it gets memory of its own.
-static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, size_t m, size_t d, size_t count, bool all)
+// Lays out a chunk of up to `count` tokens.
+static void lay_out_chunk(Chunk *k, float *base, size_t *used, size_t m, size_t d, size_t count, bool all)
 {
     size_t mp = padded(m), cp = padded(count), rows = count * mp, pairs = count * (count + 1) / 2;
     k->m = m;
@@ -27,7 +27,7 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, float *start, siz
     k->all = all;
     k->g = take(base, used, cp);
     k->mu = take(base, used, cp);
-    k->start = start != NULL ? start : take(base, used, m * d);
+    k->own_start = all ? take(base, used, m * d) : NULL;
     k->start_t = take(base, used, d * mp);
     k->squares = take(base, used, mp);
     k->inputs = take(base, used, count * (d + mp));
@@ -72,7 +72,7 @@ size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward)
         ChunkGradient g;
         size_t used = 0;
         for (size_t i = 0; i < (backward ? kept_chunks(&head) : 1); i++) {
-            lay_out_chunk(&k, NULL, &used, NULL, m, d, chunk, backward);
+            lay_out_chunk(&k, NULL, &used, m, d, chunk, backward);
         }
         if (backward) {
             lay_out_gradient(&g, NULL, &used, m, d, chunk);
@@ -140,11 +140,12 @@ static void end_chunk(float *to, const Chunk *k)
     multiply(&(Result){to, k->d, k->start, k->d, own, 1.0f}, &(Term){written, 1, k->mp, k->h, k->d, k->count, PART_WHOLE}, 1, k->m, k->d);
 }
 
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, float *scratch, const Head *head, size_t first, size_t count)
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count)
 {
     Chunk k;
     size_t used = 0;
-    lay_out_chunk(&k, aligned(scratch), &used, s, head->m, head->d, head->chunk, false);
+    lay_out_chunk(&k, aligned(scratch), &used, head->m, head->d, head->chunk, false);
+    k.start = s;
     size_t next = first + count, ahead = head->length - next < count ? head->length - next : count, row = head->row;
     prefetch_rows(head->q + next * row, row, k.m, ahead);
     prefetch_rows(o, o_row, k.d, count);
@@ -153,9 +154,9 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, fl
     prefetch_rows(head->k + next * row, row, k.m, ahead);
     multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
     prefetch_rows(head->v + next * row, row, k.d, ahead);
-    end_chunk(s, &k);
+    end_chunk(to, &k);
     if (k.normalise || count == head->chunk) {
-        slots_normalise(s, k.m, k.d);
+        slots_normalise(to, k.m, k.d);
     }
 }
 
@@ -241,14 +242,15 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
     size_t used = 0, group = kept_chunks(head), size = head->m * head->d, n_chunks = (head->length + head->chunk - 1) / head->chunk;
     float *base = aligned(scratch);
     for (size_t i = 0; i < group; i++) {
-        lay_out_chunk(&chunks[i], base, &used, NULL, head->m, head->d, head->chunk, true);
+        lay_out_chunk(&chunks[i], base, &used, head->m, head->d, head->chunk, true);
     }
     lay_out_gradient(&g, base, &used, head->m, head->d, head->chunk);
     for (size_t last = n_chunks; last > 0;) {
         size_t begin = (last - 1) / group * group;   // NOLINT(clang-analyzer-*): a chunk has a token or more, and so has a group a chunk
-        memcpy(chunks[0].start, begin > 0 ? kept + (begin / group - 1) * size : state0, size * sizeof(float));
+        chunks[0].start = begin > 0 ? kept + (begin / group - 1) * size : chunks[0].own_start;
         if (begin == 0) {
-            slots_normalise(chunks[0].start, head->m, head->d);
+            memcpy(chunks[0].own_start, state0, size * sizeof(float));
+            slots_normalise(chunks[0].own_start, head->m, head->d);
         }
         if (begin > group) {
             prefetch_rows(kept + (begin / group - 2) * size, size, size, 1);
@@ -260,8 +262,9 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
             run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : inputs + first * ISA_NAME(chunk_input_floats)(k->m, k->d),
                       k->inputs);
             if (i + 1 < last) {
-                end_chunk(k[1].start, k);
-                slots_normalise(k[1].start, head->m, head->d);
+                end_chunk(k[1].own_start, k);
+                slots_normalise(k[1].own_start, head->m, head->d);
+                k[1].start = k[1].own_start;
             }
         }
         for (; last > begin; last--) {

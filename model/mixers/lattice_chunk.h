@@ -38,9 +38,10 @@ size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward);
 // What a training forward keeps of one token of a head beside memories: h and u.
 size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d);
 
-// Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, through the memory s [m, d]: o [count rows from o on, d] at o_row.
-// s is left as the last token reads it, and normalised if the chunk ends there. inputs, or NULL: gets chunk_input_floats for each token, from the head's first.
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *s, float *scratch, const Head *head, size_t first, size_t count);
+// Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, from the memory s [m, d]: o [count rows from o on, d] at o_row.
+// to [m, d], which may be s: the memory as the last token reads it, normalised if the chunk ends there. inputs, or NULL: gets chunk_input_floats for each token,
+// from the head's first.
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count);
 
 // The whole head, chunk by chunk from its end: sets the rows of grad; ds [m, d], the gradient into the memory after the last token, becomes that into the
 // normalised memory before the first, which is the start. kept: the memories before every kept_chunks-th chunk [m, d] but the first. inputs as
@@ -57,7 +58,9 @@ typedef struct Chunk {
     bool gated, normalise;       // the form; normalised after every token
     bool all;                    // P of every token is kept, for the backward; else only the last token's
     float *g, *mu;               // [C]
-    float *start, *start_t;      // b [m, d], [d, mp]
+    const float *start;          // b [m, d]
+    float *start_t;              // [d, mp]
+    float *own_start;            // room for b, where it stands nowhere else
     float *squares;              // ‖b‖² [mp], 1 behind the last slot
     const float *h, *u;          // [C, d], [C, mp]
     float *inputs;               // room for both

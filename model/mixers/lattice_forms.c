@@ -133,14 +133,15 @@ INLINE void write_slots(float *to, Write *w, const float *s, const float *base, 
     }
 }
 
-// kept and inputs, or NULL: what is kept of these tokens (KeptAt).
-INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, float *s, float *base, float *scratch, const Head *head, size_t m, size_t d)
+// kept and inputs, or NULL: what is kept of these tokens (KeptAt). Without kept, the memory is left in own.
+INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, float *own, float *base, float *scratch, const Head *head, size_t m, size_t d)
 {
     float h[d], u[m], c[m], n[m];
     Write write = {h, u, c, n};
     bool matrices = has_chunk_form(head);
+    const float *s = own;   // by matrices, a memory that is kept goes on from where it is kept
     if (head->position == 0 && !head->form.no_normalisation) {
-        slots_normalise(s, m, d);
+        slots_normalise(own, m, d);
     }
     for (size_t t = 0, count; t < head->length; t += count) {
         bool begins = head->chunk > 1 && (head->position + t) % head->chunk == 0;
@@ -152,15 +153,13 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
         if (begins && (count == 1 || kept == NULL)) {   // by matrices, only a carried state needs the chunk's start
             memcpy(base, s, m * d * sizeof(float));
         }
-        if (begins && matrices) {
-            size_t chunk = t / head->chunk, group = kept_chunks(head);
-            if (kept != NULL && chunk > 0 && chunk % group == 0) {
-                memcpy(kept + (chunk / group - 1) * m * d, s, m * d * sizeof(float));
-            }
-            if (count > 1) {
-                ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, s, scratch, head, t, count);
-                continue;
-            }
+        if (begins && matrices && count > 1) {
+            size_t next = t / head->chunk + 1, group = kept_chunks(head);
+            bool keeps = kept != NULL && next % group == 0 && t + count < head->length;
+            float *to = keeps ? kept + (next / group - 1) * m * d : own;
+            ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, to, s, scratch, head, t, count);
+            s = to;
+            continue;
         }
         const float *start = head->chunk > 1 ? base : s;
         if (kept != NULL && !matrices && t > 0 && t % GROUP == 0) {
@@ -169,10 +168,11 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
             memcpy(states + m * d, start, m * d * sizeof(float));
         }
         plan_write(&write, start, head->k + t * head->row, head->v + t * head->row, head, m, d);
-        write_slots(s, &write, s, start, head, t, m, d);
-        slot_sum(o + t * o_row, s, head->q + t * head->row, m, d);
+        write_slots(own, &write, s, start, head, t, m, d);
+        s = own;
+        slot_sum(o + t * o_row, own, head->q + t * head->row, m, d);
         if (normalises_chunks(head) && (head->position + t + 1) % head->chunk == 0) {
-            slots_normalise(s, m, d);
+            slots_normalise(own, m, d);
         }
     }
 }
