@@ -208,7 +208,7 @@ expect 2 "unknown flag" "$train" "$work/data" --out "$work/x" --frobnicate
 expect 2 "out DIR is missing" "$train" "$work/data"
 expect 2 "DATA is missing" "$train" --out "$work/x"
 expect 2 "give one" "$train" "$work/data" --out "$work/x" --steps 3 --epochs 1
-expect 2 "schedule" "$train" "$work/data" --out "$work/x" --schedule linear
+expect 2 "--schedule 'linear' is unknown" "$train" "$work/data" --out "$work/x" --schedule linear
 expect 2 "there are adamw and muon" "$train" "$work/data" --out "$work/x" --optimizer sgd
 expect 1 "$work/none.txt" "$train" "$work/none.txt" --out "$work/x"
 mkdir "$work/empty"
