@@ -401,6 +401,9 @@ int prepare_documents(const PathList *files, const char *folder, const PrepareOp
     if (options->rest != NULL && corpus_check_rest(options->rest, options->corpus.strict, error) != 0) {
         return -1;
     }
+    if (options->tokenizer_path == NULL && bpe_trainer_check_size((size_t)options->vocab_size, error) != 0) {
+        return -1;
+    }
     cJSON *request = prepare_request(files, options, error);
     if (request == NULL) {
         return -1;

@@ -218,6 +218,12 @@ head -c 5000 "$train" >"$work/binary.txt"
 expect 1 "binary.txt" "$train" "$work/binary.txt" --out "$work/x"
 head -c 3001 "$work/alone.bin" >"$work/cut.bin"
 expect 1 "cut.bin" "$train" "$work/cut.bin" $tiny --vocab-size 400 --out "$work/x"
+for flags in "--vocab-size 100" "--lr 1e-3 --min-lr 1e-2" "--min-lr 1e-2"; do
+    # shellcheck disable=SC2086
+    expect 1 "" "$train" "$work/little.txt" $tiny $flags --out "$work/early"
+    says "^error: \(a vocabulary of 100 tokens cannot be: .*: give --vocab-size from 257\|--min-lr 0.01 is above --lr 0.00[14]\)"
+    [ "$(wc -l <"$work/err")" -eq 1 ] && [ ! -e "$work/early/data" ] || fail "documents are prepared before $flags is refused: $(cat "$work/err")"
+done
 expect 1 "outside the vocabulary" "$train" "$work/alone.bin" $tiny --vocab-size 100 --out "$work/x"
 expect 1 "another tokenizer" "$train" "$work/alone.bin" $tiny --tokenizer "$work/documents/tokenizer.json" --out "$work/x"
 expect 1 "none.json" "$train" "$work/alone.bin" $tiny --tokenizer "$work/none.json" --out "$work/x"
