@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/plot.h"
 #include "base/progress.h"
+#include "data/prepare.h"
 #include "infer/output.h"
 #include "infer/perplexity.h"
 #include "infer/runtime.h"
@@ -95,7 +96,7 @@ static int list_data(PathList *files, char *const *arguments, size_t count, Erro
 {
     for (size_t i = 0; i < count; i++) {
         char *shards = path_join(arguments[i], "val_*.bin");
-        int result = shards != NULL ? 0 : error_set(error, "out of memory");
+        int result = shards != NULL ? prepare_check_finished(arguments[i], error) : error_set(error, "out of memory");
         if (result == 0 && folder_holds(arguments[i], "prepare.json")) {
             fprintf(stderr, "%s was made by ./prepare: its validation shards are used\n", arguments[i]);
             result = folder_holds(arguments[i], "val_000000.bin")

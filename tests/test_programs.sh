@@ -146,6 +146,15 @@ mv "$work/data" "$work/moved"
 expect 0 "" "$train" "$work/moved" --resume --steps 5 --out "$work/run"
 mv "$work/moved" "$work/data"
 
+# ---- data of which only a part was prepared ----
+cp -r "$work/data" "$work/half"
+mv "$work/half/prepare.json" "$work/half/prepare.unfinished"
+expect 1 "half: the preparation .* did not finish .*: run the same ./prepare " "$train" "$work/half" $shape --steps 1 --out "$work/x"
+expect 1 "half: the preparation .* did not finish " "$train" --data "$work/data:1" --data "$work/half:1" $shape --steps 1 --out "$work/x"
+expect 1 "--val: .*half: the preparation .* did not finish " "$train" "$work/data" --val "$work/half" $shape --steps 1 --out "$work/x"
+expect 1 "half: the preparation .* did not finish " "$eval_ppl" "$work/run" "$work/half" --contexts 32
+[ ! -e "$work/x" ] || fail "half a data set leaves a run's folder"
+
 # ---- names that do not exist ----
 expect 2 "--preset: .*7b" "$train" "$work/data" --out "$work/x" --preset 7b
 expect 2 "--mixer: .*none" "$train" "$work/data" --out "$work/x" --mixer none

@@ -43,6 +43,9 @@ int data_source_find(DataSource *source, char *const *arguments, size_t n_argume
 {
     *source = (DataSource){.kind = DATA_DOCUMENTS};
     for (size_t i = 0; i < n_arguments; i++) {
+        if (prepare_check_finished(arguments[i], error)) {
+            return -1;
+        }
         if (is_prepared(arguments[i]) && n_arguments > 1) {
             return error_set(error, "%s: a prepared folder must be the only DATA: give several with --data, each with its weight", arguments[i]);
         }
