@@ -260,3 +260,14 @@ uint64_t corpus_bytes(const PathList *files)
     }
     return total;
 }
+
+int corpus_no_documents(const PathList *files, const CorpusStats *stats, Error *error)
+{
+    const char *first = files->count > 0 ? files->items[0] : "missing";
+    if (corpus_bytes(files) > 0 || files->count == 0) {
+        return error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); name files with text, and its key with "
+                         "--text-key", files->count, first, stats->skipped);
+    }
+    return files->count == 1 ? error_set(error, "%s is empty: name files with text", first)
+                             : error_set(error, "all %zu files given are empty, the first %s: name files with text", files->count, first);
+}

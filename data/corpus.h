@@ -50,6 +50,9 @@ typedef int (*CorpusVisit)(void *context, uint64_t index, const char *text, size
 // (by the reader, naming file and place, or by `visit`). `stats` may be read by `visit` while it runs.
 int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats *stats, CorpusVisit visit, void *context, Error *error);
 
+// What to say of files in which corpus_read found no document: that they are empty, or how many records there were. Returns -1 with `error` set.
+int corpus_no_documents(const PathList *files, const CorpusStats *stats, Error *error);
+
 // "3 files skipped: .pdf 2, .doc 1": how many files of each kind are not read, the commonest kind first, those without an extension as
 // "no extension", rare kinds summed as "others". Writes at most `size` bytes to `text` and returns it; empty for no files.
 char *corpus_describe_rest(char *text, size_t size, const PathList *rest);
