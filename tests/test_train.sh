@@ -125,6 +125,10 @@ checks=$((checks + 6))
 expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
 expect 0 "" "$train" --resume --out "$work/one"
 says "all 12 steps are done"
+# Fewer than there are is no contradiction either: the run is that far, and stays as it is.
+expect 0 "" "$train" --resume --out "$work/one" --steps 5
+says "the run has done 12 steps already, more than the 5 asked for: give --steps above 12 to go on"
+! grep -q "all .* steps are done" "$work/err" && [ -e "$work/one/step_00000012" ] || fail "fewer steps than were done: $(cat "$work/err")"
 expect 1 "n_layer is 2 in the checkpoint, 3 now" "$train" --resume --out "$work/one" --n-layer 3 --steps 20
 expect 1 "seq-len cannot change" "$train" --resume --out "$work/one" --seq-len 64 --steps 20
 expect 1 "the data is not the one" "$train" "$work/data/train_000000.bin" --resume --out "$work/one" --steps 20

@@ -366,7 +366,12 @@ static double flops_per_token(const Model *model)
 static int train(Job *job, Error *error)
 {
     if (job->trainer.step >= job->settings.steps) {
-        fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
+        if (job->trainer.step == job->settings.steps) {
+            fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
+        } else {
+            fprintf(stderr, "the run has done %" PRId64 " steps already, more than the %" PRId64 " asked for: give --steps above %" PRId64 " to go on\n",
+                    job->trainer.step, job->settings.steps, job->trainer.step);
+        }
         return 0;
     }
     double own_peak = kernels_measure_peak(job->kernels, settings_bf16(&job->settings)), peak = 0.0;
