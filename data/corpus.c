@@ -230,8 +230,7 @@ int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats
     memset(stats, 0, sizeof *stats);
     for (size_t i = 0; i < files->count; i++) {
         if (!corpus_accepts(files->items[i])) {
-            return error_set(error, "%s has no form of documents that is known; expected .txt or .jsonl (also as .gz, .zst, .xz, .bz2 or in "
-                             ".tar), or .parquet", files->items[i]);
+            return error_set(error, "%s has no form of documents that is known; there are " CORPUS_FORMS, files->items[i]);
         }
     }
     Where where;

@@ -16,6 +16,9 @@ struct Progress;
 // and written at the same time follows from it.
 #define CORPUS_MAX_DOCUMENT ((size_t)32 << 20)
 
+// What corpus_accepts accepts, for --help and messages.
+#define CORPUS_FORMS ".txt, .jsonl, .parquet (.parq); .txt and .jsonl also as .gz, .zst, .xz, .bz2 and in .tar, .tgz, .tzst, .txz, .tbz2"
+
 typedef struct CorpusOptions {
     const char *text_key;        // JSON key or column of the text; NULL: "text", then "content", then the only string there is
     const char *where;           // condition on a number of the record, as data/where.h says; NULL: none

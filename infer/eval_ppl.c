@@ -386,7 +386,9 @@ int main(int argc, char **argv)
         .name = "eval_ppl",
         .usage = "CKPT DATA... [flags]",
         .description = "Perplexity and bits per byte of a trained model on a text. CKPT is a checkpoint folder, or the folder of a\n"
-                       "training run (its newest good checkpoint). DATA are documents (.txt, .jsonl) or token shards (.bin): files, folders or quoted globs.\n"
+                       "training run (its newest good checkpoint). DATA are documents or token shards (.bin), as files, folders or quoted\n"
+                       "globs, or a folder that ./prepare made (its validation split); documents are\n"
+                       CORPUS_FORMS ".\n"
                        "The text is cut into consecutive windows; every context length scores the same tokens.\n"
                        "Example: ./eval_ppl runs/nano book.txt --contexts 512,1k,2k --by-position --plot ppl.png",
         .specs = specs,

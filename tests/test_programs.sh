@@ -54,6 +54,16 @@ for program in train generate eval_ppl prepare tokenize; do
     says err "^error: cannot write to standard output: No space"
     "$programs$program" --help | grep -q "1,000-fold" || fail "$program --help does not say what k is"
 done
+# All kinds of DATA are named wherever they are accepted.
+for program in train prepare eval_ppl; do
+    for form in txt jsonl parquet parq gz zst xz bz2 tar tgz tzst txz tbz2; do
+        "$programs$program" --help | grep -q "\.$form\>" || fail "$program --help does not name .$form"
+    done
+    checks=$((checks + 1))
+done
+for words in "shards (.bin" "that ./prepare made"; do
+    "$train" --help | grep -q "$words" && "$eval_ppl" --help | grep -q "$words" || fail "--help does not name \"$words\""
+done
 got=0
 "$eval_ppl" "$work/run" "$work/data" --contexts 32 >&- 2>"$work/err" || got=$?
 [ "$got" -eq 1 ] || fail "figures that cannot be printed are no error"

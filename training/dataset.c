@@ -26,8 +26,7 @@ static int classify_files(DataSource *source, Error *error)
     for (size_t i = 0; i < source->files.count; i++) {
         const char *path = source->files.items[i];
         if (!accepts(path)) {
-            return error_set(error, "%s: not a kind of file that can be trained on: there are documents (.txt, .jsonl, .parquet and packed ones) "
-                             "and .bin token shards", path);
+            return error_set(error, "%s: not a kind of file that can be trained on: there are documents (" CORPUS_FORMS ") and .bin token shards", path);
         }
         n_shards += is_shard(path);
     }
