@@ -196,10 +196,12 @@ static int parse_bool(const char *text, bool *value, Error *error)
 static int check_range(const ArgSpec *spec, double value, const char *text, Error *error)
 {
     bool bounded = spec->min != 0.0 || spec->max != 0.0;
-    if (bounded && (value < spec->min || value > spec->max)) {
-        return error_set(error, "%s is out of range: it must be from %.15g to %.15g", text, spec->min, spec->max);
+    if (!bounded || (value >= spec->min && value <= spec->max)) {
+        return 0;
     }
-    return 0;
+    // %g would write the bounds of sizes as 9e+15.
+    return error_set(error, spec->kind == ARG_SIZE ? "%s is out of range: it must be from %.0f to %.0f"
+                                                   : "%s is out of range: it must be from %.15g to %.15g", text, spec->min, spec->max);
 }
 
 static int set_value(ArgSpec *spec, const char *text, Error *error)

@@ -230,8 +230,7 @@ int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats
     memset(stats, 0, sizeof *stats);
     for (size_t i = 0; i < files->count; i++) {
         if (!corpus_accepts(files->items[i])) {
-            return error_set(error, "%s has no form of documents that is known; expected .txt or .jsonl (also as .gz, .zst, .xz, .bz2 or in "
-                             ".tar), or .parquet", files->items[i]);
+            return error_set(error, "%s has no form of documents that is known; there are " CORPUS_FORMS, files->items[i]);
         }
     }
     Where where;
@@ -259,4 +258,15 @@ uint64_t corpus_bytes(const PathList *files)
         total += size > 0 ? (uint64_t)size : 0;
     }
     return total;
+}
+
+int corpus_no_documents(const PathList *files, const CorpusStats *stats, Error *error)
+{
+    const char *first = files->count > 0 ? files->items[0] : "missing";
+    if (corpus_bytes(files) > 0 || files->count == 0) {
+        return error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); name files with text, and its key with "
+                         "--text-key", files->count, first, stats->skipped);
+    }
+    return files->count == 1 ? error_set(error, "%s is empty: name files with text", first)
+                             : error_set(error, "all %zu files given are empty, the first %s: name files with text", files->count, first);
 }

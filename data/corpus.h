@@ -16,6 +16,9 @@ struct Progress;
 // and written at the same time follows from it.
 #define CORPUS_MAX_DOCUMENT ((size_t)32 << 20)
 
+// What corpus_accepts accepts, for --help and messages.
+#define CORPUS_FORMS ".txt, .jsonl, .parquet (.parq); .txt and .jsonl also as .gz, .zst, .xz, .bz2 and in .tar, .tgz, .tzst, .txz, .tbz2"
+
 typedef struct CorpusOptions {
     const char *text_key;        // JSON key or column of the text; NULL: "text", then "content", then the only string there is
     const char *where;           // condition on a number of the record, as data/where.h says; NULL: none
@@ -49,6 +52,9 @@ typedef int (*CorpusVisit)(void *context, uint64_t index, const char *text, size
 // the columns named or with something that is not supported; `where` with a .txt, which has no numbers. Returns 0, or -1 with `error` set
 // (by the reader, naming file and place, or by `visit`). `stats` may be read by `visit` while it runs.
 int corpus_read(const PathList *files, const CorpusOptions *options, CorpusStats *stats, CorpusVisit visit, void *context, Error *error);
+
+// What to say of files in which corpus_read found no document: that they are empty, or how many records there were. Returns -1 with `error` set.
+int corpus_no_documents(const PathList *files, const CorpusStats *stats, Error *error);
 
 // "3 files skipped: .pdf 2, .doc 1": how many files of each kind are not read, the commonest kind first, those without an extension as
 // "no extension", rare kinds summed as "others". Writes at most `size` bytes to `text` and returns it; empty for no files.

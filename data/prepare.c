@@ -91,7 +91,8 @@ int main(int argc, char **argv)
         .name = "prepare",
         .usage = "DOCS... --out DIR [flags]",
         .description = "Makes a tokenizer and token shards for ./train from documents: files, folders or quoted globs of .txt (one document\n"
-                       "each), .jsonl (one a line) and .parquet (one a row); .txt and .jsonl also as .gz, .zst, .xz, .bz2 and in .tar.\n"
+                       "each), .jsonl (one a line) and .parquet (one a row). There are\n"
+                       CORPUS_FORMS ".\n"
                        "A folder that is complete already is left as it is.\n"
                        "Example: ./prepare books/ 'web/*.jsonl' --out data --vocab-size 8192",
         .specs = specs,

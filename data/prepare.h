@@ -35,6 +35,10 @@ void prepare_defaults(PrepareOptions *options);
 // anew. Returns 0, or -1 with `error` set.
 int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error);
 
+// Refuses a folder in which a preparation began and is not complete: it holds part of the documents only. Returns 0 for every other name, or -1
+// with `error` set.
+int prepare_check_finished(const char *folder, Error *error);
+
 // Adds the shards of one split, PREFIX "train" or "val", sorted by name: the .bin files of a folder with that word in their name
 // ("train_000000.bin", "tiny_train.bin"), or the one file itself when `folder` is such a file. None is no error. Returns 0, or -1 with
 // `error` set (a folder that cannot be read, out of memory).

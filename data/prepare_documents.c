@@ -138,9 +138,7 @@ static int run_pass(Preparation *p, const char *what, const PathList *files, Bat
         result = batch_run(p->batch, error);
     }
     if (result == 0 && p->stats.documents == 0) {
-        result = error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); "
-                           "name files with text, and its key with --text-key", files->count, files->count > 0 ? files->items[0] : "missing",
-                           p->stats.skipped);
+        result = corpus_no_documents(files, &p->stats, error);
     }
     show_progress(p, result == 0);
     if (!p->options->quiet) {
@@ -399,6 +397,9 @@ static int prepare(Preparation *p, Error *error)
 int prepare_documents(const PathList *files, const char *folder, const PrepareOptions *options, Error *error)
 {
     if (options->rest != NULL && corpus_check_rest(options->rest, options->corpus.strict, error) != 0) {
+        return -1;
+    }
+    if (options->tokenizer_path == NULL && bpe_trainer_check_size((size_t)options->vocab_size, error) != 0) {
         return -1;
     }
     cJSON *request = prepare_request(files, options, error);

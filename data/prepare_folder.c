@@ -266,6 +266,15 @@ int prepare_folder_clear(const char *folder, Error *error)
     return result;
 }
 
+int prepare_check_finished(const char *folder, Error *error)
+{
+    if (!folder_holds(folder, unfinished_name) || folder_holds(folder, "prepare.json")) {
+        return 0;
+    }
+    return error_set(error, "%s: the preparation of this folder did not finish (there is %s, but no prepare.json): run the same ./prepare (or "
+                     "./train) again, it goes on where it stopped", folder, unfinished_name);
+}
+
 // ---- opening the folder ----
 
 // The state is of no use beside prepare.json. Should this fail, the folder still counts as complete.

@@ -1,6 +1,5 @@
 #include "data/split.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
@@ -57,9 +56,7 @@ int split_choose(Split *split, const PathList *files, const CorpusOptions *optio
         return scan.enough ? 0 : -1;
     }
     if (scan.documents == 0) {
-        return error_set(error, "no documents in the %zu files given, the first %s (%" PRIu64 " records skipped); "
-                         "name files with text, and its key with --text-key", files->count, files->count > 0 ? files->items[0] : "missing",
-                         stats.skipped);
+        return corpus_no_documents(files, &stats, error);
     }
     if (scan.chosen == 0) {
         split->limit = scan.least == UINT64_MAX ? scan.least : scan.least + 1;

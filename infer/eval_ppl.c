@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/plot.h"
 #include "base/progress.h"
+#include "data/prepare.h"
 #include "infer/output.h"
 #include "infer/perplexity.h"
 #include "infer/runtime.h"
@@ -95,7 +96,7 @@ static int list_data(PathList *files, char *const *arguments, size_t count, Erro
 {
     for (size_t i = 0; i < count; i++) {
         char *shards = path_join(arguments[i], "val_*.bin");
-        int result = shards != NULL ? 0 : error_set(error, "out of memory");
+        int result = shards != NULL ? prepare_check_finished(arguments[i], error) : error_set(error, "out of memory");
         if (result == 0 && folder_holds(arguments[i], "prepare.json")) {
             fprintf(stderr, "%s was made by ./prepare: its validation shards are used\n", arguments[i]);
             result = folder_holds(arguments[i], "val_000000.bin")
@@ -385,7 +386,9 @@ int main(int argc, char **argv)
         .name = "eval_ppl",
         .usage = "CKPT DATA... [flags]",
         .description = "Perplexity and bits per byte of a trained model on a text. CKPT is a checkpoint folder, or the folder of a\n"
-                       "training run (its newest good checkpoint). DATA are documents (.txt, .jsonl) or token shards (.bin): files, folders or quoted globs.\n"
+                       "training run (its newest good checkpoint). DATA are documents or token shards (.bin), as files, folders or quoted\n"
+                       "globs, or a folder that ./prepare made (its validation split); documents are\n"
+                       CORPUS_FORMS ".\n"
                        "The text is cut into consecutive windows; every context length scores the same tokens.\n"
                        "Example: ./eval_ppl runs/nano book.txt --contexts 512,1k,2k --by-position --plot ppl.png",
         .specs = specs,

@@ -31,7 +31,7 @@ static void init_flags(Flags *f)
     ArgSpec specs[] = {
         {.name = "quiet", .short_name = 'q', .kind = ARG_SWITCH, .target = &f->quiet, .help = "say less"},
         {.name = "tied", .kind = ARG_SWITCH, .target = &f->tied, .help = "on at the start"},
-        {.name = "max-steps", .short_name = 'n', .kind = ARG_SIZE, .target = &f->steps, .value = "N", .help = "steps", .min = -1, .max = 1e12},
+        {.name = "max-steps", .short_name = 'n', .kind = ARG_SIZE, .target = &f->steps, .value = "N", .help = "steps", .min = -1, .max = 9e15},
         {.name = "context", .kind = ARG_SIZE, .target = &f->context, .value = "N", .help = "length", .min = 1, .max = 1e9, .binary = true},
         {.name = "rate", .kind = ARG_REAL, .target = &f->rate, .value = "X", .help = "rate", .min = -10, .max = 10},
         {.name = "out", .kind = ARG_STRING, .target = &f->out, .value = "DIR", .help = "where the results go"},
@@ -150,7 +150,7 @@ static void test_args_refusals(void **state)
         {"data", "--out", "--quiet", "--out needs a value"},
         {"data", "--max-steps", "many", "'many' is not a size"},
         {"data", "--max-steps", "1.2345k", "not a whole number"},
-        {"data", "--max-steps", "2000g", "2000g is out of range: it must be from -1 to 1000000000000"},
+        {"data", "--max-steps", "9000001g", "9000001g is out of range: it must be from -1 to 9000000000000000"},
         {"data", "--max-steps", "99999999999999999999", "too large"},
         {"data", "--rate", "nan", "'nan' is not a number"},
         {"data", "--rate", "11", "out of range"},

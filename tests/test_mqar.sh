@@ -25,7 +25,13 @@ SEEDS="1 2" PAIRS="2 4" RATES=1e-2 MIXERS="--mixer delta" scripts/mqar "$work/sw
 [ "$(grep -c "has this run already" "$work/err")" -eq 1 ] || fail "what stood there was run again: $(cat "$work/err")"
 [ "$(grep -c '^| delta | 512 | .* | 0.01 | [01]\.[0-9]* | [01]\.[0-9]* | [01]\.[0-9]* | 2 |' "$work/out")" -eq 2 ] || fail "tables: $(cat "$work/out")"
 [ "$(head -c 4 "$work/sweep/mqar.png" | tail -c 3)" = PNG ] || fail "no chart"
-checks=$((checks + 7))
+# A mixer that there is not is told, and the others stand.
+PAIRS=2 SEEDS=1 RATES=1e-2 MIXERS="--mixer lettuce
+--mixer delta" scripts/mqar "$work/sweep" $tiny >"$work/out" 2>"$work/err" && got=0 || got=$?
+[ "$got" -eq 1 ] || fail "exit code $got after a run that failed"
+says "^error: .*does not exist in this build"
+grep -q '^| delta ' "$work/out" || fail "no report after a run that failed: $(cat "$work/out" "$work/err")"
+checks=$((checks + 9))
 
 expect 2 "" "$build/mqar" --pairs 0
 expect 1 "there are adamw and muon" "$build/mqar" --optimizer sgd

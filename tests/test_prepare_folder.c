@@ -212,6 +212,16 @@ static void bad_inputs(void **state)
     options.val_fraction = 0;
     assert_int_equal(PREPARE("none", &options, "none.jsonl"), -1);
     assert_says(&error, "no documents in the 1 files given");
+    // Empty files, found by the choice of the split and, without one, by the first pass.
+    free(make_file(state, "empty.txt", "", 0));
+    for (int i = 0; i < 2; i++) {
+        options.val_fraction = 0.1 * i;
+        assert_int_equal(PREPARE("none", &options, "empty.txt"), -1);
+        assert_says(&error, "empty.txt is empty: name files with text");
+        assert_int_equal(PREPARE("none", &options, "empty.txt", "empty.txt"), -1);
+        assert_says(&error, "all 2 files given are empty, the first ");
+    }
+    options.val_fraction = 0;
     options.corpus.strict = true;
     assert_int_equal(PREPARE("none", &options, "none.jsonl"), -1);
     assert_says(&error, "none.jsonl:2: not a JSON object");

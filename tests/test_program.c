@@ -11,6 +11,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/args.h"
+#include "base/lock.h"
 #include "base/program.h"
 #include "infer/output.h"
 #include "tests/scratch.h"
@@ -90,6 +91,11 @@ static int no_permission(const char *folder)
     fine = fine && folder_make(below, &error) == -1 && strstr(error.text, "Permission denied") != NULL;
     fine = fine && path_expand(&list, &inside, 1, NULL, &error) == -1 && strstr(error.text, "Permission denied") != NULL;
     fine = fine && file_check_output(inside, &error) == -1 && strstr(error.text, "Permission denied") != NULL;
+    char *plain = path_join(folder, "plain");
+    fine = fine && folder_lock(plain, "trains into", &error) == -1 &&
+           strstr(error.text, "plain/.lock cannot be opened for writing (Permission denied)") != NULL &&
+           strstr(error.text, "change their permissions or owner, or give another --out") != NULL;
+    free(plain);
     fine = fine && !file_is_missing(inside) && file_is_missing(below);
     if (!fine) {
         fprintf(stderr, "the last error: %s\n", error.text);

@@ -54,6 +54,16 @@ for program in train generate eval_ppl prepare tokenize; do
     says err "^error: cannot write to standard output: No space"
     "$programs$program" --help | grep -q "1,000-fold" || fail "$program --help does not say what k is"
 done
+# All kinds of DATA are named wherever they are accepted.
+for program in train prepare eval_ppl; do
+    for form in txt jsonl parquet parq gz zst xz bz2 tar tgz tzst txz tbz2; do
+        "$programs$program" --help | grep -q "\.$form\>" || fail "$program --help does not name .$form"
+    done
+    checks=$((checks + 1))
+done
+for words in "shards (.bin" "that ./prepare made"; do
+    "$train" --help | grep -q "$words" && "$eval_ppl" --help | grep -q "$words" || fail "--help does not name \"$words\""
+done
 got=0
 "$eval_ppl" "$work/run" "$work/data" --contexts 32 >&- 2>"$work/err" || got=$?
 [ "$got" -eq 1 ] || fail "figures that cannot be printed are no error"
@@ -145,6 +155,15 @@ expect 1 "the data is not the one" "$train" "$work/data2" --resume --steps 5 --o
 mv "$work/data" "$work/moved"
 expect 0 "" "$train" "$work/moved" --resume --steps 5 --out "$work/run"
 mv "$work/moved" "$work/data"
+
+# ---- data of which only a part was prepared ----
+cp -r "$work/data" "$work/half"
+mv "$work/half/prepare.json" "$work/half/prepare.unfinished"
+expect 1 "half: the preparation .* did not finish .*: run the same ./prepare " "$train" "$work/half" $shape --steps 1 --out "$work/x"
+expect 1 "half: the preparation .* did not finish " "$train" --data "$work/data:1" --data "$work/half:1" $shape --steps 1 --out "$work/x"
+expect 1 "--val: .*half: the preparation .* did not finish " "$train" "$work/data" --val "$work/half" $shape --steps 1 --out "$work/x"
+expect 1 "half: the preparation .* did not finish " "$eval_ppl" "$work/run" "$work/half" --contexts 32
+[ ! -e "$work/x" ] || fail "half a data set leaves a run's folder"
 
 # ---- names that do not exist ----
 expect 2 "--preset: .*7b" "$train" "$work/data" --out "$work/x" --preset 7b

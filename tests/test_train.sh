@@ -125,6 +125,10 @@ checks=$((checks + 6))
 expect 1 "already holds the checkpoints of a run" $go --out "$work/one"
 expect 0 "" "$train" --resume --out "$work/one"
 says "all 12 steps are done"
+# Fewer than there are is no contradiction either: the run is that far, and stays as it is.
+expect 0 "" "$train" --resume --out "$work/one" --steps 5
+says "the run has done 12 steps already, more than the 5 asked for: give --steps above 12 to go on"
+! grep -q "all .* steps are done" "$work/err" && [ -e "$work/one/step_00000012" ] || fail "fewer steps than were done: $(cat "$work/err")"
 expect 1 "n_layer is 2 in the checkpoint, 3 now" "$train" --resume --out "$work/one" --n-layer 3 --steps 20
 expect 1 "seq-len cannot change" "$train" --resume --out "$work/one" --seq-len 64 --steps 20
 expect 1 "the data is not the one" "$train" "$work/data/train_000000.bin" --resume --out "$work/one" --steps 20
@@ -208,7 +212,7 @@ expect 2 "unknown flag" "$train" "$work/data" --out "$work/x" --frobnicate
 expect 2 "out DIR is missing" "$train" "$work/data"
 expect 2 "DATA is missing" "$train" --out "$work/x"
 expect 2 "give one" "$train" "$work/data" --out "$work/x" --steps 3 --epochs 1
-expect 2 "schedule" "$train" "$work/data" --out "$work/x" --schedule linear
+expect 2 "--schedule 'linear' is unknown" "$train" "$work/data" --out "$work/x" --schedule linear
 expect 2 "there are adamw and muon" "$train" "$work/data" --out "$work/x" --optimizer sgd
 expect 1 "$work/none.txt" "$train" "$work/none.txt" --out "$work/x"
 mkdir "$work/empty"
@@ -218,6 +222,12 @@ head -c 5000 "$train" >"$work/binary.txt"
 expect 1 "binary.txt" "$train" "$work/binary.txt" --out "$work/x"
 head -c 3001 "$work/alone.bin" >"$work/cut.bin"
 expect 1 "cut.bin" "$train" "$work/cut.bin" $tiny --vocab-size 400 --out "$work/x"
+for flags in "--vocab-size 100" "--lr 1e-3 --min-lr 1e-2" "--min-lr 1e-2"; do
+    # shellcheck disable=SC2086
+    expect 1 "" "$train" "$work/little.txt" $tiny $flags --out "$work/early"
+    says "^error: \(a vocabulary of 100 tokens cannot be: .*: give --vocab-size from 257\|--min-lr 0.01 is above --lr 0.00[14]\)"
+    [ "$(wc -l <"$work/err")" -eq 1 ] && [ ! -e "$work/early/data" ] || fail "documents are prepared before $flags is refused: $(cat "$work/err")"
+done
 expect 1 "outside the vocabulary" "$train" "$work/alone.bin" $tiny --vocab-size 100 --out "$work/x"
 expect 1 "another tokenizer" "$train" "$work/alone.bin" $tiny --tokenizer "$work/documents/tokenizer.json" --out "$work/x"
 expect 1 "none.json" "$train" "$work/alone.bin" $tiny --tokenizer "$work/none.json" --out "$work/x"

@@ -483,11 +483,18 @@ static Tokenizer *make_tokenizer(Learning *l, Error *error)
     return tokenizer_complete(t, error);
 }
 
+int bpe_trainer_check_size(size_t vocab_size, Error *error)
+{
+    if (vocab_size >= BPE_TRAINER_MIN_VOCAB && vocab_size <= MAX_VOCAB) {
+        return 0;
+    }
+    return error_set(error, "a vocabulary of %zu tokens cannot be: it must hold the 256 bytes and " END_OF_TEXT ": give --vocab-size from %d to %d",
+                     vocab_size, BPE_TRAINER_MIN_VOCAB, MAX_VOCAB);
+}
+
 Tokenizer *bpe_trainer_finish(BpeTrainer *trainer, size_t vocab_size, Error *error)
 {
-    if (vocab_size < BPE_TRAINER_MIN_VOCAB || vocab_size > MAX_VOCAB) {
-        error_set(error, "a vocabulary of %zu tokens cannot be: it must hold the 256 bytes and " END_OF_TEXT ", and at most %d tokens",
-                  vocab_size, MAX_VOCAB);
+    if (bpe_trainer_check_size(vocab_size, error) != 0) {
         return NULL;
     }
     uint64_t total = 0;

@@ -24,6 +24,9 @@ int bpe_trainer_add(BpeTrainer *trainer, size_t slot, const char *text, size_t l
 // The same as adding the document `weight` times. Counts beyond 2^63 are an error.
 int bpe_trainer_add_weighted(BpeTrainer *trainer, size_t slot, const char *text, size_t length, uint64_t weight, Error *error);
 
+// Returns 0, or -1 with `error` set: a tokenizer of so many ids cannot be trained. For those who want to know before they count.
+int bpe_trainer_check_size(size_t vocab_size, Error *error);
+
 // Learns merges up to `vocab_size` ids in all: 0 … 255 are the bytes in order of their value, then the tokens in order of their merges, and
 // <|endoftext|> is the last id. The commonest pair of neighbours is merged first; ties go to the smaller left id, then the smaller right id,
 // so the result is the same for any number of threads and any order of documents. Pairs that occur once are not merged, so a corpus too

@@ -26,8 +26,7 @@ static int classify_files(DataSource *source, Error *error)
     for (size_t i = 0; i < source->files.count; i++) {
         const char *path = source->files.items[i];
         if (!accepts(path)) {
-            return error_set(error, "%s: not a kind of file that can be trained on: there are documents (.txt, .jsonl, .parquet and packed ones) "
-                             "and .bin token shards", path);
+            return error_set(error, "%s: not a kind of file that can be trained on: there are documents (" CORPUS_FORMS ") and .bin token shards", path);
         }
         n_shards += is_shard(path);
     }
@@ -43,6 +42,9 @@ int data_source_find(DataSource *source, char *const *arguments, size_t n_argume
 {
     *source = (DataSource){.kind = DATA_DOCUMENTS};
     for (size_t i = 0; i < n_arguments; i++) {
+        if (prepare_check_finished(arguments[i], error)) {
+            return -1;
+        }
         if (is_prepared(arguments[i]) && n_arguments > 1) {
             return error_set(error, "%s: a prepared folder must be the only DATA: give several with --data, each with its weight", arguments[i]);
         }

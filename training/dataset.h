@@ -27,7 +27,8 @@ typedef struct DataSource {
 } DataSource;
 
 // Finds out what the arguments (files, folders, globs) name; nothing is opened or written. Returns 0, or -1 with `error` set and
-// nothing to free: an argument names nothing, a file is of no kind that can be read, or shards and documents are mixed.
+// nothing to free: an argument names nothing or a folder whose preparation did not finish, a file is of no kind that can be read, or shards and
+// documents are mixed.
 int data_source_find(DataSource *source, char *const *arguments, size_t n_arguments, Error *error);
 void data_source_free(DataSource *source);
 

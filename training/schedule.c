@@ -14,7 +14,7 @@ int schedule_kind(ScheduleKind *kind, const char *name, Error *error)
             return 0;
         }
     }
-    return error_set(error, "schedule '%s' is unknown: there are cosine, wsd and constant", name);
+    return error_set(error, "--schedule '%s' is unknown: there are cosine, wsd and constant", name);
 }
 
 // How much of the way from `begin` to `end` lies behind `step`, in 0 … 1.

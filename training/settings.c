@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "data/corpus.h"
 #include "training/mix.h"
 #include "training/optimizer.h"
 #include "training/schedule.h"
@@ -14,8 +15,9 @@
 
 static const char usage[] = "(DATA... | --data SOURCE[:WEIGHT] ...) --out DIR [flags]";
 static const char description[] =
-    "Trains a language model. DATA are documents (.txt, .jsonl, .parquet; files, folders, quoted globs), a folder that\n"
-    "./prepare made, or token shards (.bin, with --tokenizer FILE). Documents are prepared into DIR/data first.\n"
+    "Trains a language model. DATA are documents (files, folders, quoted globs), a folder that ./prepare made, or token\n"
+    "shards (.bin, with --tokenizer FILE). Documents are prepared into DIR/data first; there are\n"
+    CORPUS_FORMS ".\n"
     "\n"
     "  ./train book.txt --out run                          a small model, all else by default\n"
     "  ./train corpus/ --out run --preset 9m --epochs 2    a larger one\n"

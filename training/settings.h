@@ -86,6 +86,10 @@ int settings_model(ModelConfig *config, bool *vocab_is_asked, const TrainSetting
 // naming key and values.
 int settings_same_model(const TrainSettings *settings, const ModelConfig *checkpoint, Error *error);
 
+// Refuses a last learning rate above the peak, which is by the size of the model unless it was given. Larger models have lower peaks: what is
+// refused for so many parameters is refused for more. Returns 0, or -1 with `error` set.
+int settings_check_rates(const TrainSettings *settings, uint64_t params, Error *error);
+
 // Chooses what was left open, rounds batch_tokens up to whole micro-batches and turns tokens or epochs into steps; afterwards
 // micro_batch, batch_tokens, shares, steps, lr, min_lr, warmup, eval_every and save_every hold the numbers of the run. Says roundings on
 // stderr. Returns 0, or -1 with `error` set.

@@ -101,10 +101,21 @@ static int resolve_steps(TrainSettings *s, const RunSize *size, Error *error)
     return 0;
 }
 
+int settings_check_rates(const TrainSettings *settings, uint64_t params, Error *error)
+{
+    double lr = settings->lr > 0.0 ? settings->lr : defaults_for(params)->lr;
+    if (settings->min_lr <= lr) {
+        return 0;
+    }
+    return error_set(error, "--min-lr %g is above --lr %g%s: lower the one or raise the other", settings->min_lr, lr,
+                     settings->lr > 0.0 ? "" : " (by the size of the model)");
+}
+
 int settings_resolve(TrainSettings *settings, const RunSize *size, Error *error)
 {
     const SizeDefaults *defaults = defaults_for(size->params);
-    if (resolve_batch(settings, size, defaults, error) || resolve_steps(settings, size, error)) {
+    if (resolve_batch(settings, size, defaults, error) || resolve_steps(settings, size, error) ||
+        settings_check_rates(settings, size->params, error)) {
         return -1;
     }
     if (settings->lr == 0.0) {
@@ -112,9 +123,6 @@ int settings_resolve(TrainSettings *settings, const RunSize *size, Error *error)
     }
     if (settings->min_lr < 0.0) {
         settings->min_lr = settings->lr / 10.0;
-    }
-    if (settings->min_lr > settings->lr) {
-        return error_set(error, "--min-lr %g is above --lr %g", settings->min_lr, settings->lr);
     }
     if (settings->warmup < 0) {
         settings->warmup = settings->steps / 10 < 1000 ? settings->steps / 10 : 1000;

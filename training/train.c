@@ -227,6 +227,20 @@ static int find_shape(Job *job, Error *error)
 
 // ---- numbers of the run, memory ----
 
+// Before documents are prepared, which takes long. How many ids there will be is not known yet: with one, only what no vocabulary could mend is refused.
+static int check_rates(const Job *job, Error *error)
+{
+    ModelConfig least = job->config;
+    TensorTable table;
+    least.vocab_size = 1;
+    if (params_table(&table, &least, error)) {
+        return -1;
+    }
+    size_t params = table.total;
+    tensor_table_free(&table);
+    return settings_check_rates(&job->settings, params, error);
+}
+
 static void print_plan(const Job *job, size_t params, double needed, double available)
 {
     const TrainSettings *s = &job->settings;
@@ -352,7 +366,12 @@ static double flops_per_token(const Model *model)
 static int train(Job *job, Error *error)
 {
     if (job->trainer.step >= job->settings.steps) {
-        fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
+        if (job->trainer.step == job->settings.steps) {
+            fprintf(stderr, "all %" PRId64 " steps are done: give a larger --steps to go on\n", job->settings.steps);
+        } else {
+            fprintf(stderr, "the run has done %" PRId64 " steps already, more than the %" PRId64 " asked for: give --steps above %" PRId64 " to go on\n",
+                    job->trainer.step, job->settings.steps, job->trainer.step);
+        }
         return 0;
     }
     double own_peak = kernels_measure_peak(job->kernels, settings_bf16(&job->settings)), peak = 0.0;
@@ -395,7 +414,7 @@ static int choose_kernels(Job *job, Error *error)
 
 static int find_shape_and_data(Job *job, Error *error)
 {
-    return find_shape(job, error) || find_data(job, error) || lock_out(job, error) ? -1 : 0;
+    return find_shape(job, error) || check_rates(job, error) || find_data(job, error) || lock_out(job, error) ? -1 : 0;
 }
 
 static int load_and_plan(Job *job, Error *error)
