@@ -261,27 +261,65 @@ void model_logits(float *logits, const Model *model, Workspace *w, size_t first_
     block_linear(logits, rows_from(w->hidden, first_row * width), model->head, n_rows, width, (size_t)model->config.vocab_size, &context);
 }
 
+// From row *next of n on, the numbers and targets of up to logit_rows rows whose targets count; *next is left behind the last. Returns how many.
+static size_t pick_rows(Workspace *w, size_t *next, const int32_t *targets, size_t n)
+{
+    size_t count = 0;
+    for (; *next < n && count < w->logit_rows; ++*next) {
+        if (targets[*next] >= 0) {
+            w->picked[count] = (int32_t)*next;
+            w->picked_targets[count++] = targets[*next];
+        }
+    }
+    return count;
+}
+
+// The hidden rows that were picked: where they stand, or when others stand between them gathered.
+static Rows picked_hidden(Workspace *w, bool together, size_t rows, size_t width)
+{
+    if (together) {
+        return rows_from(w->hidden, (size_t)w->picked[0] * width);
+    }
+    for (size_t i = 0; i < rows; i++) {
+        memcpy(rows_from(w->picked_hidden, i * width).data, rows_from(w->hidden, (size_t)w->picked[i] * width).data, rows_bytes(w->hidden, width));
+    }
+    return w->picked_hidden;
+}
+
 double model_loss(float *losses, float *dparams, const Model *model, Workspace *w, const int32_t *targets, float scale)
 {
-    const Kernels *k = model->kernels;
     BlockContext context = context_of(model, w, 0);
-    size_t n = w->batch * w->length, width = (size_t)model->config.d_model, vocab = (size_t)model->config.vocab_size;
+    size_t n = w->batch * w->length, width = (size_t)model->config.d_model, vocab = (size_t)model->config.vocab_size, row = 0;
     double total = 0.0;
     assert(dparams == NULL || w->use != WORKSPACE_INFERENCE);
-    for (size_t first = 0; first < n; first += w->logit_rows) {
-        size_t rows = n - first < w->logit_rows ? n - first : w->logit_rows;
-        model_logits(w->logits, model, w, first, rows);
-        k->cross_entropy(w->row_losses, w->logits, targets + first, dparams == NULL ? 0.0f : scale, rows, vocab);
+    for (size_t i = 0; i < n; i++) {
+        if (targets[i] < 0 && losses != NULL) {
+            losses[i] = 0.0f;
+        }
+        if (targets[i] < 0 && dparams != NULL) {
+            memset(w->dhidden + i * width, 0, width * sizeof(float));
+        }
+    }
+    for (size_t rows; (rows = pick_rows(w, &row, targets, n)) > 0;) {
+        bool together = (size_t)(w->picked[rows - 1] - w->picked[0]) + 1 == rows;
+        Rows hidden = picked_hidden(w, together, rows, width);
+        block_linear(w->logits, hidden, model->head, rows, width, vocab, &context);
+        model->kernels->cross_entropy(w->row_losses, w->logits, w->picked_targets, dparams == NULL ? 0.0f : scale, rows, vocab);
         for (size_t i = 0; i < rows; i++) {
             total += (double)w->row_losses[i];
+            if (losses != NULL) {
+                losses[w->picked[i]] = w->row_losses[i];
+            }
         }
-        if (losses != NULL) {
-            memcpy(losses + first, w->row_losses, rows * sizeof(float));
+        if (dparams == NULL) {
+            continue;
         }
-        if (dparams != NULL) {
-            Rows dlogits = rows_f32(w->logits), hidden = rows_from(w->hidden, first * width);
-            context.linear.backward_input(w->dhidden + first * width, dlogits, block_weights(model->head, &context), rows, width, vocab, false);
-            context.linear.backward_weight(dparams + model->head, dlogits, hidden, rows, width, vocab);
+        Rows dlogits = rows_f32(w->logits);
+        float *dhidden = together ? w->dhidden + (size_t)w->picked[0] * width : w->picked_dhidden;
+        context.linear.backward_input(dhidden, dlogits, block_weights(model->head, &context), rows, width, vocab, false);
+        context.linear.backward_weight(dparams + model->head, dlogits, hidden, rows, width, vocab);
+        for (size_t i = 0; i < rows && !together; i++) {
+            memcpy(w->dhidden + (size_t)w->picked[i] * width, dhidden + i * width, width * sizeof(float));
         }
     }
     return total;

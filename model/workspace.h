@@ -16,11 +16,15 @@ struct Workspace {
     BlockScratch scratch;
     float *x_out;                   // [N, D] output of the last block
     float *dx;                      // [N, D] training only
-    Rows hidden;                    // [N, D] after the final norm, bf16 in training in bf16; from here to row_losses: shares memory with scratch, alive between forward and backward
+    Rows hidden;                    // [N, D] after the final norm, bf16 in training in bf16; from here to picked_dhidden: shares memory with scratch, alive between forward and backward
     float *dhidden;                 // [N, D] training only
     float *logits;                  // [logit_rows, V]
     size_t logit_rows;
     float *row_losses;              // [logit_rows]
+    // Where not every target counts: the rows that do, [logit_rows] at a time.
+    int32_t *picked, *picked_targets;   // which row of [N], and its target
+    Rows picked_hidden;             // [logit_rows, D]
+    float *picked_dhidden;          // [logit_rows, D] training only
     float *states;                  // [batch, state.total] inference only: for calls without carried states
 };
 

@@ -1,4 +1,5 @@
 // The fast model of every instruction set: against the reference, as something that learns, and the same by every way to run it.
+#include "model/workspace.h"
 #include "tests/model.h"
 
 // ---- Against the reference ----
@@ -165,6 +166,58 @@ static void test_accumulation(void **state)
     }
 }
 
+// Rows whose targets do not count stand anywhere between the others: two halves that complete each other bring the losses and gradients of the whole,
+// however many rows go through the head at once.
+static void check_halves(bool bf16, size_t rows_at_once, const Kernels *kernels)
+{
+    enum { BATCH = 2, LENGTH = 33, N = BATCH * LENGTH };
+    ModelConfig config = small_config(rows_at_once % 2 == 0, 43, true);
+    Pool pool = {0};
+    Rng rng;
+    Model model;
+    rng_seed(&rng, 19, rows_at_once);
+    Workspace *workspace = new_model_in(&model, &config, bf16, kernels, BATCH, LENGTH);
+    workspace->logit_rows = rows_at_once;
+    int32_t *tokens = random_tokens(&pool, &rng, N, config.vocab_size, false), *targets = random_tokens(&pool, &rng, N, config.vocab_size, false);
+    float *whole = pool_floats(&pool, model.table.total), *parts = pool_floats(&pool, model.table.total), *losses = pool_floats(&pool, N);
+    float *half_losses = pool_floats(&pool, N);
+    bool first_half[N];
+    model_forward(&model, workspace, NULL, 0, tokens, BATCH, LENGTH);
+    model_loss(losses, NULL, &model, workspace, targets, 0.0f);
+    double loss = train_pass(whole, &model, workspace, tokens, targets, 0.01f, BATCH, LENGTH), sum = 0.0;
+    for (size_t i = 0; i < N; i++) {
+        first_half[i] = i < 9 || (i > 20 && rng_below(&rng, 2) == 0);
+    }
+    for (int half = 0; half < 2; half++) {
+        int32_t *own = pool_ints(&pool, N);
+        for (size_t i = 0; i < N; i++) {
+            own[i] = first_half[i] == (half == 0) ? targets[i] : -1;
+            half_losses[i] = 7.0f;
+        }
+        model_forward(&model, workspace, NULL, 0, tokens, BATCH, LENGTH);
+        model_loss(half_losses, NULL, &model, workspace, own, 0.0f);
+        sum += train_pass(parts, &model, workspace, tokens, own, 0.01f, BATCH, LENGTH);
+        for (size_t i = 0; i < N; i++) {
+            assert_true(fabsf(half_losses[i] - (own[i] < 0 ? 0.0f : losses[i])) <= (bf16 ? 1e-3f : 1e-5f) * losses[i]);
+        }
+    }
+    assert_true(fabs(sum - loss) <= 1e-6 * loss);
+    check_close(kernels->name, "two halves", parts, to_doubles(&pool, whole, model.table.total), model.table.total, bf16 ? 4e-3 : 1e-6);
+    free_model(&model, workspace);
+    pool_free(&pool);
+}
+
+static void test_targets_that_do_not_count(void **state)
+{
+    (void)state;
+    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
+        for (size_t rows = 1; rows <= 66; rows += 13) {
+            check_halves(false, rows, *kernels);
+            check_halves(true, rows, *kernels);
+        }
+    }
+}
+
 // ---- Recomputation in the backward ----
 
 static void test_recompute(void **state)
@@ -233,7 +286,7 @@ int main(void)
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_loss_at_start), cmocka_unit_test(test_overfit),
         cmocka_unit_test(test_four_ways),         cmocka_unit_test(test_threads),       cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_recompute),         cmocka_unit_test(test_nan_and_nothing),
-        cmocka_unit_test(test_start_values),
+        cmocka_unit_test(test_start_values),      cmocka_unit_test(test_targets_that_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,10 +18,13 @@ typedef struct Rows {
 
 static inline Rows rows_f32(const float *x) { return (Rows){(void *)(uintptr_t)x, false}; }
 
+// Bytes of n elements.
+static inline size_t rows_bytes(Rows rows, size_t n) { return n * (rows.bf16 ? sizeof(uint16_t) : sizeof(float)); }
+
 // The rows from an element on.
 static inline Rows rows_from(Rows rows, size_t element)
 {
-    return (Rows){(char *)rows.data + element * (rows.bf16 ? sizeof(uint16_t) : sizeof(float)), rows.bf16};
+    return (Rows){(char *)rows.data + rows_bytes(rows, element), rows.bf16};
 }
 
 #define PANEL_COLS 32
