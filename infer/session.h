@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "model/model.h"
 
-#define SESSION_PIECE 1024  // tokens of a prompt that go through the model at once, unless asked otherwise
+#define SESSION_PIECE 2048  // tokens of a prompt that go through the model at once, unless asked otherwise
 
 typedef struct Session {
     const Model *model;
