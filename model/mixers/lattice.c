@@ -124,6 +124,7 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *s, const He
     bool have_product = false;
     for (size_t t = 0; t < head->length; t++) {
         const float *k = head->k + t * head->row;
+        head_prefetch(head, t + TOKENS_AHEAD);
         if ((head->position + t) % GROUP == 0) {
             slots_normalise(s, m, d);
             have_product = false;
@@ -230,6 +231,7 @@ INLINE void recompute_group(BackwardMemory *memory, const Head *head, size_t fir
         size_t t = first + l;
         const float *k = head->k + t * head->row;
         float *s = memory->states + l * m * d, *h = memory->hs + l * d;
+        head_prefetch(head, t - GROUP);   // for the group before
         if (l == 0) {
             slot_sum(p, s, k, m, d);
         }
@@ -393,6 +395,7 @@ INLINE void backward_group(const HeadGradients *grad, BackwardMemory *memory, co
         size_t t = first + l;
         const float *s = memory->states + l * m * d;
         Write write = group_write(memory, l, m);
+        head_prefetch_backward(grad, head, do_, do_row, t - TOKENS_AHEAD);
         backward_token(grad->q + t * head->row, grad->k + t * head->row, dh, grad->g + t * head->gate_row,
                        grad->mu == NULL ? NULL : grad->mu + t * head->gate_row, memory->ds, s, &write, memory->hs + l * d, head->q + t * head->row,
                        head->k + t * head->row, head->g[t * head->gate_row], do_ + t * do_row, m, d);

@@ -167,6 +167,7 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
             memcpy(states, s, m * d * sizeof(float));
             memcpy(states + m * d, start, m * d * sizeof(float));
         }
+        head_prefetch(head, t + TOKENS_AHEAD);
         plan_write(&write, start, head->k + t * head->row, head->v + t * head->row, head, m, d);
         write_slots(own, &write, s, start, head, t, m, d);
         s = own;
@@ -260,6 +261,7 @@ INLINE void recompute_group(BackwardMemory *memory, const float *s, const float 
             s = base = start;
             start += m * d;
         }
+        head_prefetch(head, t - GROUP);   // for the group before
         base = head->chunk > 1 ? base : s;
         memory->met[l] = s;
         memory->bases[l] = base;
@@ -459,6 +461,7 @@ INLINE void backward_head(const HeadGradients *grad, BackwardMemory *memory, con
             if (normalises_chunks(head) && ((t + 1) % head->chunk == 0 || t + 1 == head->length)) {
                 slots_normalise_backward(memory->ds, memory->after + l * m * d, m, d);
             }
+            head_prefetch_backward(grad, head, do_, do_row, t - TOKENS_AHEAD);
             backward_token(grad, memory, head, do_ + t * do_row, t, l, m, d);
             if (head->chunk > 1 && t % head->chunk == 0) {
                 add_scaled(memory->ds, memory->ds, 1.0f, memory->dbase, m * d);

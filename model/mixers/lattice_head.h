@@ -4,6 +4,7 @@
 
 #include "model/mixers/documents.h"
 #include "model/mixers/mixer.h"
+#include "model/mixers/slots.h"
 
 // One head of one sequence.
 typedef struct Head {
@@ -77,6 +78,30 @@ static inline HeadGradients head_gradients_document(const HeadGradients *whole, 
         .g = whole->g + first * head->g_row,
         .mu = whole->mu == NULL ? NULL : whole->mu + first * head->gate_row,
     };
+}
+
+// Tokens from what is asked for to what is read, where a head goes token by token: its rows lie apart, which processors do not foresee.
+#define TOKENS_AHEAD 8
+
+// Asks for what token t reads. Before a sequence's first token (t wrapped around) and behind its last there is nothing.
+INLINE void head_prefetch(const Head *head, size_t t)
+{
+    if (t < head->length) {
+        prefetch_rows(head->q + t * head->row, head->row, head->m, 1);
+        prefetch_rows(head->k + t * head->row, head->row, head->m, 1);
+        prefetch_rows(head->v + t * head->row, head->row, head->d, 1);
+    }
+}
+
+// The same for what the backward of token t reads and writes beside that.
+INLINE void head_prefetch_backward(const HeadGradients *grad, const Head *head, const float *do_, size_t do_row, size_t t)
+{
+    if (t < head->length) {
+        prefetch_rows(do_ + t * do_row, do_row, head->d, 1);
+        prefetch_rows(grad->q + t * head->row, head->row, head->m, 1);
+        prefetch_rows(grad->k + t * head->row, head->row, head->m, 1);
+        prefetch_rows(grad->v + t * head->row, head->row, head->d, 1);
+    }
 }
 
 static inline bool normalises_tokens(const Head *head) { return !head->form.no_normalisation && (head->chunk == 1 || !head->form.chunk_norm); }
