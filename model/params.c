@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "model/block.h"
+#include "model/block_shape.h"
+#include "model/kernels/kernels.h"
 
 // Builds a table entry by entry; the first failure sticks and is reported once.
 typedef struct TableBuilder {
