@@ -404,8 +404,6 @@ int folder_sync(const char *path, Error *error)
     return status;
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 // Lists an open folder and closes it.
 static int list_fd(PathList *list, int fd, const char *path, Error *error)
 {
@@ -428,7 +426,7 @@ static int list_fd(PathList *list, int fd, const char *path, Error *error)
     }
     closedir(folder);
     if (list->count > first) {
-        qsort(list->items + first, list->count - first, sizeof *list->items, compare_names);
+        qsort(list->items + first, list->count - first, sizeof *list->items, path_compare);
     }
     return status;
 }

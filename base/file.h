@@ -1,4 +1,4 @@
-// Files: whole reads and durable writes with every call checked; folders; names.
+// Files: whole reads and durable writes with every call checked; folders.
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/path.h"
 
 // Reads a whole file of at most `max` bytes; a NUL is added behind it. Returns a buffer to free, or NULL with `error` set.
 char *file_read(const char *path, size_t max, size_t *size, Error *error);
@@ -64,33 +65,7 @@ int folder_temporary(char *path, size_t size, Error *error);
 // Removes a folder and everything in it (does not follow links). A missing folder is no error.
 int folder_remove(const char *path, Error *error);
 
-// "folder/name" in a fresh buffer to free; NULL when out of memory.
-char *path_join(const char *folder, const char *name);
-
-// The part behind the last '/'.
-const char *path_base(const char *path);
-
-// The folder that holds a file ("a/" of "a/b", "." of "b"), in a buffer to free; NULL when out of memory.
-char *path_folder(const char *path);
-
-// A growing list of strings, each owned.
-typedef struct PathList {
-    char **items;
-    size_t count, capacity;
-} PathList;
-
-int path_list_add(PathList *list, const char *path, Error *error);   // copies `path`
-void path_list_free(PathList *list);
-
 // The names (not paths) in a folder, sorted bytewise, without "." and "..".
 int folder_list(PathList *list, const char *path, Error *error);
-
-// Expands files, folders (recursively) and globs into a list of regular files, in order of the arguments, folders and globs sorted bytewise.
-// Only files for which `accept(path)` is true are taken from folders (NULL: all; names starting with '.' never). An argument that names
-// nothing, or a folder that holds nothing acceptable, is an error that says which.
-int path_expand(PathList *list, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path), Error *error);
-// The same; the files of folders that are not accepted go to `rest`.
-int path_expand_with_rest(PathList *list, PathList *rest, char *const *arguments, size_t n_arguments, bool (*accept)(const char *path),
-                          Error *error);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/args.h"
+#include "base/expand.h"
 #include "base/program.h"
 #include "data/where.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/args.h"
+#include "base/expand.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/plot.h"

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/expand.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/progress.h"

@@ -11,6 +11,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/args.h"
+#include "base/expand.h"
 #include "base/lock.h"
 #include "base/program.h"
 #include "infer/output.h"

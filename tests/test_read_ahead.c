@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "base/expand.h"
 #include "base/thread.h"
 #include "data/corpus.h"
 #include "data/story.h"

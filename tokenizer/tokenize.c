@@ -10,6 +10,7 @@
 #endif
 
 #include "base/args.h"
+#include "base/expand.h"
 #include "base/progress.h"
 #include "data/corpus.h"
 #include "tokenizer/bpe_internal.h"

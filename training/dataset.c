@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/expand.h"
 #include "data/corpus.h"
 #include "data/prepare.h"
 
