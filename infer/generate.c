@@ -22,7 +22,7 @@
 #include "infer/utf8.h"
 
 #define MAX_PROMPT_BYTES ((size_t)1 << 30)
-#define PROGRESS_TOKENS (8 * (size_t)SESSION_PIECE)   // longer prompts show how far they are
+#define PROGRESS_TOKENS (4 * (size_t)SESSION_PIECE)   // longer prompts show how far they are
 
 typedef struct Options {
     const char *prompt, *file, *tokenizer, *save_state, *load_state, *dtype;
