@@ -267,7 +267,7 @@ static size_t pick_rows(Workspace *w, size_t *next, const int32_t *targets, size
     size_t count = 0;
     for (; *next < n && count < w->logit_rows; ++*next) {
         if (targets[*next] >= 0) {
-            w->picked[count] = (int32_t)*next;
+            w->picked[count] = *next;
             w->picked_targets[count++] = targets[*next];
         }
     }
@@ -278,10 +278,10 @@ static size_t pick_rows(Workspace *w, size_t *next, const int32_t *targets, size
 static Rows picked_hidden(Workspace *w, bool together, size_t rows, size_t width)
 {
     if (together) {
-        return rows_from(w->hidden, (size_t)w->picked[0] * width);
+        return rows_from(w->hidden, w->picked[0] * width);
     }
     for (size_t i = 0; i < rows; i++) {
-        memcpy(rows_from(w->picked_hidden, i * width).data, rows_from(w->hidden, (size_t)w->picked[i] * width).data, rows_bytes(w->hidden, width));
+        memcpy(rows_from(w->picked_hidden, i * width).data, rows_from(w->hidden, w->picked[i] * width).data, rows_bytes(w->hidden, width));
     }
     return w->picked_hidden;
 }
@@ -301,7 +301,7 @@ double model_loss(float *losses, float *dparams, const Model *model, Workspace *
         }
     }
     for (size_t rows; (rows = pick_rows(w, &row, targets, n)) > 0;) {
-        bool together = (size_t)(w->picked[rows - 1] - w->picked[0]) + 1 == rows;
+        bool together = w->picked[rows - 1] - w->picked[0] + 1 == rows;
         Rows hidden = picked_hidden(w, together, rows, width);
         block_linear(w->logits, hidden, model->head, rows, width, vocab, &context);
         model->kernels->cross_entropy(w->row_losses, w->logits, w->picked_targets, dparams == NULL ? 0.0f : scale, rows, vocab);
@@ -315,11 +315,11 @@ double model_loss(float *losses, float *dparams, const Model *model, Workspace *
             continue;
         }
         Rows dlogits = rows_f32(w->logits);
-        float *dhidden = together ? w->dhidden + (size_t)w->picked[0] * width : w->picked_dhidden;
+        float *dhidden = together ? w->dhidden + w->picked[0] * width : w->picked_dhidden;
         context.linear.backward_input(dhidden, dlogits, block_weights(model->head, &context), rows, width, vocab, false);
         context.linear.backward_weight(dparams + model->head, dlogits, hidden, rows, width, vocab);
         for (size_t i = 0; i < rows && !together; i++) {
-            memcpy(w->dhidden + (size_t)w->picked[i] * width, dhidden + i * width, width * sizeof(float));
+            memcpy(w->dhidden + w->picked[i] * width, dhidden + i * width, width * sizeof(float));
         }
     }
     return total;

@@ -111,7 +111,7 @@ static void plan_head(Workspace *w, Planner *p, size_t n, size_t width, size_t v
     w->logit_rows = parts == 0 ? 0 : (n + parts - 1) / parts;
     w->logits = take(p, w->logit_rows, vocab);
     w->row_losses = take(p, 1, w->logit_rows);
-    w->picked = take_bytes(p, 1, w->logit_rows, sizeof(int32_t));
+    w->picked = take_bytes(p, 1, w->logit_rows, sizeof(size_t));
     w->picked_targets = take_bytes(p, 1, w->logit_rows, sizeof(int32_t));
     w->picked_hidden = take_rows(p, w->logit_rows, width, w->bf16);
     w->picked_dhidden = training ? take(p, w->logit_rows, width) : NULL;

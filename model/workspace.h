@@ -22,7 +22,8 @@ struct Workspace {
     size_t logit_rows;
     float *row_losses;              // [logit_rows]
     // Where not every target counts: the rows that do, [logit_rows] at a time.
-    int32_t *picked, *picked_targets;   // which row of [N], and its target
+    size_t *picked;                 // which row of [N]
+    int32_t *picked_targets;        // its target
     Rows picked_hidden;             // [logit_rows, D]
     float *picked_dhidden;          // [logit_rows, D] training only
     float *states;                  // [batch, state.total] inference only: for calls without carried states
