@@ -42,7 +42,7 @@ static int default_config(ModelConfig *config, Error *error)
 static void add_flags(Options *o)
 {
     *o = (Options){.pairs = 16, .length = 128, .steps = 1000, .batch = 32, .n_test = 256, .seed = 1, .threads = 1, .optimizer = "adamw",
-                     .lr = 3e-3, .until = 2.0, .asked = o->asked};
+                   .lr = 3e-3, .until = 2.0, .asked = o->asked};
     add(o, (ArgSpec){.name = "pairs", .kind = ARG_SIZE, .target = &o->pairs, .value = "N", .help = "keys with their values", .min = 1, .max = 1 << 22});
     add(o, (ArgSpec){.name = "length", .kind = ARG_SIZE, .target = &o->length, .value = "N", .help = "tokens of a sequence, at least four a pair", .min = 4,
                      .max = 1 << 24, .binary = true});
@@ -69,10 +69,8 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
     *run = (RecallRun){.pairs = (size_t)o->pairs, .length = (size_t)o->length, .batch = (size_t)o->batch, .n_test = (size_t)o->n_test, .steps = o->steps,
                        .lr = o->lr, .until = o->until, .seed = (uint64_t)o->seed};
     if (default_config(&run->config, error) != 0 ||
-        config_apply_flags(&run->config, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, error) != 0) {
-        return -1;
-    }
-    if (optimizer_kind(&run->optimizer, o->optimizer, error) != 0) {
+        config_apply_flags(&run->config, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, error) != 0 ||
+        optimizer_kind(&run->optimizer, o->optimizer, error) != 0) {
         return -1;
     }
     config_settle_length(&run->config, o->length);
