@@ -78,6 +78,7 @@ static ConvShape conv_shape(const BlockContext *c, const BlockShape *shape)
         .starts = c->starts,
         .plain_codes = c->config->plain_codes,
         .plain_values = c->config->plain_values,
+        .unit_values = c->config->unit_values,
         .softmax_codes = c->config->softmax_codes,
     };
 }

@@ -57,6 +57,7 @@ static const ConfigKey config_keys[] = {
     {"gate_shift", "gate-shift", ARG_REAL, AT(gate_shift), -20, 20, NULL, "X", "added to the start value of the write gate's bias", true},
     {"plain_codes", "plain-codes", ARG_SWITCH, AT(plain_codes), 0, 0, NULL, NULL, "do not normalise queries and keys", true},
     {"plain_values", "plain-values", ARG_SWITCH, AT(plain_values), 0, 0, NULL, NULL, "do not normalise values", true},
+    {"unit_values", "unit-values", ARG_SWITCH, AT(unit_values), 0, 0, NULL, NULL, "bring values to length 1, not to RMS 1", true},
     {"softmax_codes", "softmax-codes", ARG_SWITCH, AT(softmax_codes), 0, 0, NULL, NULL, "queries and keys are a softmax, instead of SiLU and length 1", true},
     {"scaled_keys", "scaled-keys", ARG_SWITCH, AT(scaled_keys), 0, 0, NULL, NULL, "a learned factor for each head's keys", true},
     {"slot_gate", "slot-gate", ARG_SWITCH, AT(slot_gate), 0, 0, NULL, NULL, "Lattice has a write gate for each slot instead of one a head", true},
@@ -279,16 +280,27 @@ static int check_key(const ConfigKey *key, const ModelConfig *config, Error *err
     return 0;
 }
 
-// What becomes of q and k behind the convolution.
+// What becomes of q, k and v behind the convolution.
 static int check_codes(const ModelConfig *config, const MixerNeeds *any, Error *error)
 {
-    const char *key = config->plain_codes ? "plain_codes" : config->softmax_codes ? "softmax_codes" : config->plain_values ? "plain_values" : NULL;
+    const char *key = config->plain_codes     ? "plain_codes"
+                      : config->softmax_codes ? "softmax_codes"
+                      : config->plain_values  ? "plain_values"
+                      : config->unit_values   ? "unit_values"
+                                              : NULL;
     if (key != NULL && any->bare) {
         return error_set(error, "%s is set, but mixer \"%s\" normalises nothing: leave it out", key, config->mixer);
     }
     if (config->scaled_keys && !any->gate) {
         return error_set(error, "scaled_keys is set, but mixer \"%s\" answers in proportion to its keys, which the norm behind it takes away: leave it out",
                          config->mixer);
+    }
+    if (config->unit_values && !any->start) {
+        return error_set(error, "unit_values is set, but mixer \"%s\" answers in proportion to its values, which the norm behind it takes away: leave it out",
+                         config->mixer);
+    }
+    if (config->plain_values && config->unit_values) {
+        return error_set(error, "plain_values and unit_values: values are plain or are not, leave one of them out");
     }
     if (config->plain_codes && (config->softmax_codes || config->scaled_keys)) {
         return error_set(error, "plain_codes and %s: codes are plain or are not, leave one of them out",
@@ -341,6 +353,7 @@ static int check_mixers(const ModelConfig *config, Error *error)
         if (entry.mixer->window_state_floats != NULL && entry.window == 0) {
             return error_set(error, "mixer %s needs a window: give max_seq_len, or attention:N", entry.mixer->name);
         }
+        any.start |= needs.start;
         any.chunk |= needs.chunk;
         any.form |= needs.form;
         any.gate |= needs.gate && !needs.shared_gate;

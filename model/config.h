@@ -43,6 +43,7 @@ typedef struct ModelConfig {
     double gate_shift;        // added to the start value of their bias
     bool plain_codes;         // q and k are not brought to length 1,
     bool plain_values;        // nor v to RMS 1
+    bool unit_values;         // v is brought to length 1 instead
     bool softmax_codes;       // q and k are the softmax of what the convolution gives, instead of SiLU and length 1
     bool scaled_keys;         // each head's k is multiplied by a learned number
     bool slot_gate;           // Lattice has a write gate for each slot

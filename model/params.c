@@ -251,9 +251,10 @@ static bool init_needs(float *out, const Tensor *tensor, const ModelConfig *conf
         return false;
     }
     MixerNeeds needs = shape_of(config, layer).needs;
-    // A number of a code is about 1/√m, of a softmax 1/m.
+    // A number of a code is about 1/√m, of a softmax 1/m; a value is √d long, or 1.
     double m = (double)config->n_slot, d = (double)config->d_head, code = config->softmax_codes ? 1.0 / m : 1.0 / sqrt(m);
-    double intensity = 1.0 / (code * sqrt(2.0 * (double)train_length * d));
+    double value = config->unit_values ? 1.0 : sqrt(d);
+    double intensity = 1.0 / (code * value * sqrt(2.0 * (double)train_length));
     intensity = intensity < 0.5 ? intensity : 0.5;   // short training lengths: the rotation budget allows more than a gate can give
     double range = config->wide_gate ? 2.0 : 1.0;
     if (ends_with(tensor->name, "mixer.state0") && config->random_start && !needs.norm) {

@@ -13,7 +13,7 @@ typedef struct ModelChoice {
     bool forget_gate, square;   // square: the mixer needs m = d
     bool no_projection, no_normalisation;
     double l1;
-    bool random_start, relative_read, wide_gate, plain_codes, plain_values, softmax_codes, scaled_keys, slot_gate;
+    bool random_start, relative_read, wide_gate, plain_codes, plain_values, unit_values, softmax_codes, scaled_keys, slot_gate;
     double gate_shift;
 } ModelChoice;
 
@@ -43,6 +43,8 @@ static const ModelChoice model_choices[] = {
     {.mixer = "lattice", .no_normalisation = true, .relative_read = true, .gate_shift = 1.0},
     {.mixer = "lattice", .plain_codes = true, .plain_values = true, .gate_shift = 0.5},
     {.mixer = "delta", .wide_gate = true},
+    {.mixer = "lattice", .unit_values = true},
+    {.mixer = "lattice,delta", .objective = "encode", .chunk = 6, .unit_values = true, .forget_gate = true},
     {.mixer = "lattice", .softmax_codes = true, .scaled_keys = true, .forget_gate = true},
     {.mixer = "delta,attention:9", .square = true, .scaled_keys = true},
     {.mixer = "delta", .softmax_codes = true},
@@ -71,6 +73,7 @@ static inline void make_choice(ModelConfig *config, const ModelChoice *choice)
     config->gate_shift = choice->gate_shift;
     config->plain_codes = choice->plain_codes;
     config->plain_values = choice->plain_values;
+    config->unit_values = choice->unit_values;
     config->softmax_codes = choice->softmax_codes;
     config->scaled_keys = choice->scaled_keys;
     config->slot_gate = choice->slot_gate;

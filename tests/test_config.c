@@ -38,6 +38,7 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b)
     assert_true(a->random_start == b->random_start && a->relative_read == b->relative_read && a->wide_gate == b->wide_gate);
     assert_true(a->gate_shift == b->gate_shift && a->plain_codes == b->plain_codes && a->plain_values == b->plain_values);
     assert_true(a->softmax_codes == b->softmax_codes && a->scaled_keys == b->scaled_keys && a->slot_gate == b->slot_gate);
+    assert_true(a->unit_values == b->unit_values);
 }
 
 static void test_presets(void **state)
@@ -177,6 +178,9 @@ static void test_validate_mixers(void **state)
         {{.mixer = "linear", .gate_shift = 1.0}, 64, "gate_shift is set"},
         {{.mixer = "attention", .plain_codes = true}, 64, "plain_codes is set, but mixer \"attention\" normalises nothing"},
         {{.mixer = "attention:9", .plain_values = true}, 64, "plain_values is set"},
+        {{.mixer = "attention", .unit_values = true}, 64, "unit_values is set, but mixer \"attention\" normalises nothing"},
+        {{.mixer = "delta", .unit_values = true}, 64, "unit_values is set, but mixer \"delta\" answers in proportion to its values"},
+        {{.mixer = "lattice", .plain_values = true, .unit_values = true}, 64, "plain_values and unit_values"},
         {{.mixer = "attention:9", .softmax_codes = true}, 64, "softmax_codes is set"},
         {{.mixer = "gla,attention:9", .scaled_keys = true}, 64, "scaled_keys is set, but mixer \"gla,attention:9\" answers in proportion to its keys"},
         {{.mixer = "lattice", .plain_codes = true, .softmax_codes = true}, 64, "plain_codes and softmax_codes"},
@@ -258,10 +262,10 @@ static void test_json(void **state)
     c.l1 = 0.1;
     c.max_seq_len = 9;
     c.random_start = c.relative_read = c.wide_gate = c.plain_codes = c.plain_values = true;
-    c.softmax_codes = c.scaled_keys = c.slot_gate = true;
+    c.unit_values = c.softmax_codes = c.scaled_keys = c.slot_gate = true;
     c.gate_shift = -0.5;
     json = config_to_json(&c);
-    assert_int_equal(cJSON_GetArraySize(json), 30);
+    assert_int_equal(cJSON_GetArraySize(json), 31);
     assert_int_equal(config_from_json(&back, json, &error), 0);
     cJSON_Delete(json);
     assert_same(&c, &back);

@@ -28,7 +28,8 @@ static inline HeadColumns head_columns(size_t head, const ConvShape *s)
     if (head < 2 * s->n_head) {
         return (HeadColumns){head * s->n_slot, s->n_slot, 1.0f, s->plain_codes, s->softmax_codes};
     }
-    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, 1.0f / (float)s->d_head, s->plain_values, false};
+    return (HeadColumns){2 * s->n_head * s->n_slot + (head - 2 * s->n_head) * s->d_head, s->d_head, s->unit_values ? 1.0f : 1.0f / (float)s->d_head,
+                         s->plain_values, false};
 }
 
 static inline size_t channel_count(const ConvShape *s) { return s->n_head * (2 * s->n_slot + s->d_head); }

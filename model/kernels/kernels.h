@@ -33,6 +33,7 @@ typedef struct ConvShape {
     float eps;
     const uint8_t *starts;     // [B·T] where documents begin (documents.h): they have zeros before them; only without tails. NULL: nowhere
     bool plain_codes, plain_values;   // without the norm of q and k; of v
+    bool unit_values;          // v: length 1 instead of RMS 1
     bool softmax_codes;        // q and k: softmax over a head instead of SiLU and norm
 } ConvShape;
 

@@ -84,9 +84,10 @@ static size_t head_size(const Run *run, size_t which) { return which < 2 ? run->
 static ReferenceConvShape conv_shape(const Run *run, size_t which)
 {
     bool plain = which < 2 ? run->config->plain_codes : run->config->plain_values, softmax = which < 2 && run->config->softmax_codes;
+    bool unit = which < 2 || run->config->unit_values;
     return (ReferenceConvShape){.batch = run->batch, .length = run->length, .n_head = run->n_head, .head_size = head_size(run, which),
                                 .width = (size_t)run->config->conv_width,
-                                .norm = softmax ? REFERENCE_SOFTMAX : plain ? REFERENCE_NONE : which < 2 ? REFERENCE_L2 : REFERENCE_RMS, .eps = run->eps};
+                                .norm = softmax ? REFERENCE_SOFTMAX : plain ? REFERENCE_NONE : unit ? REFERENCE_L2 : REFERENCE_RMS, .eps = run->eps};
 }
 
 // Copies head `head` of sequence `b` between rows of heads [n, H, size] and an array of its own [T, size].
