@@ -92,6 +92,11 @@ static void test_start_values(void **state)
     config.softmax_codes = config.scaled_keys = config.slot_gate = true;
     intensity = 16.0 / sqrt(2.0 * 512.0 * 64.0);
     assert_true(fabs(start_value(&config, "layers.1.mixer.g.bias", &spread) - (log(intensity / (2.0 - intensity)) - 1.5)) < 1e-5 && spread < 1e-6);
+    // Values shorter by √d: and stronger by that.
+    config.unit_values = true;
+    config.n_slot = 4;
+    intensity = 4.0 / sqrt(2.0 * 512.0);
+    assert_true(fabs(start_value(&config, "layers.1.mixer.g.bias", &spread) - (log(intensity / (2.0 - intensity)) - 1.5)) < 1e-5 && spread < 1e-6);
     assert_true(start_value(&config, "layers.1.mixer.k_scale", &spread) == 1.0 && spread == 0.0);
 }
 
