@@ -381,6 +381,27 @@ static void report_ceilings(Bench *bench)
     }
 }
 
+// Whether a part is among those that the command line names, or it names none.
+static bool is_wanted(const char *part, char *const *names, size_t n_names, const char *only)
+{
+    bool named = only != NULL && strcmp(only, part) == 0;
+    for (size_t i = 0; i < n_names; i++) {
+        named = named || strcmp(names[i], part) == 0;
+    }
+    return named || (n_names == 0 && only == NULL);
+}
+
+static void check_part(const char *name, const ArgProgram *program)
+{
+    bool known = name == NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        known = known || strcmp(name, parts[i].name) == 0;
+    }
+    if (!known) {
+        args_usage_error(program, "no part %s: there are gemm, train, profile, memory, mixers, optimizer, prefill, decode, long, tokenizer and prepare", name);
+    }
+}
+
 int main(int argc, char **argv)
 {
     Error error;
@@ -388,7 +409,7 @@ int main(int argc, char **argv)
     int64_t threads = 0;
     Bench bench = {.preset = "110m", .runs = 5, .micro_batch = 2, .seq_len = 1024};
     ArgSpec specs[] = {
-        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "NAME", .help = "one part: gemm, train, profile, memory, mixers, optimizer, prefill, decode, long, tokenizer or prepare"},
+        {.name = "only", .kind = ARG_STRING, .target = &only, .value = "PART", .help = "the same as PART alone"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
         {.name = "preset", .kind = ARG_STRING, .target = &bench.preset, .value = "NAME", .help = "shape of the model"},
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step", .min = 1, .max = 4096},
@@ -399,19 +420,24 @@ int main(int argc, char **argv)
         {.name = "threads", .kind = ARG_SIZE, .target = &threads, .value = "N", .help = "0: one a core", .min = 0, .max = 1024},
     };
     ArgProgram program = {.name = "bench",
-                          .usage = "[flags]",
+                          .usage = "[PART...] [flags]",
                           .description = "Measures kernels, training step, prompt and decoding beside ceilings measured in the same run: the peak of fused\n"
-                                         "multiply-adds, the speed at which memory is read, and oneDNN and OpenBLAS where they are installed. Nothing else should run.",
+                                         "multiply-adds, the speed at which memory is read, and oneDNN and OpenBLAS where they are installed. Nothing else should run.\n"
+                                         "Parts: gemm, train, profile, memory, mixers, optimizer, prefill, decode, long, tokenizer, prepare; all of them where none is named.\n"
+                                         "Example: ./bench mixers --runs 3",
                           .specs = specs,
-                          .n_specs = sizeof specs / sizeof *specs};
+                          .n_specs = sizeof specs / sizeof *specs,
+                          .max_positional = sizeof parts / sizeof *parts};
     size_t n_positional;
     args_parse(&program, argc, argv, &n_positional);
-    bool known = only == NULL;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        known = known || strcmp(only, parts[i].name) == 0;
+    check_part(only, &program);
+    bool ceilings = false;   // tokenizer and prepare have ceilings of their own
+    for (size_t i = 0; i < n_positional; i++) {
+        check_part(argv[1 + i], &program);
     }
-    if (!known) {
-        args_usage_error(&program, "--only %s: there are gemm, train, profile, memory, mixers, optimizer, prefill, decode, long, tokenizer and prepare", only);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bool own = strcmp(parts[i].name, "tokenizer") == 0 || strcmp(parts[i].name, "prepare") == 0;
+        ceilings = ceilings || (!own && is_wanted(parts[i].name, argv + 1, n_positional, only));
     }
 #ifdef _OPENMP
     if (threads > 0) {
@@ -424,12 +450,12 @@ int main(int argc, char **argv)
     }
     char text[96];
     fprintf(stderr, "%s; preset %s\n", kernels_describe(text, bench.kernels), bench.preset);
-    if (only == NULL || (strcmp(only, "tokenizer") != 0 && strcmp(only, "prepare") != 0)) {   // whose lines have ceilings of their own
+    if (ceilings) {
         measure_ceilings(&bench.ceilings, bench.kernels);
         report_ceilings(&bench);
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if ((only == NULL || strcmp(only, parts[i].name) == 0) && parts[i].run(&bench, &error) != 0) {
+        if (is_wanted(parts[i].name, argv + 1, n_positional, only) && parts[i].run(&bench, &error) != 0) {
             return args_fail(&error);
         }
     }

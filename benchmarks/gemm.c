@@ -1,4 +1,4 @@
-// ./bench --only gemm: the three products of a linear layer at the model's shapes, beside the peak and beside installed libraries.
+// ./bench gemm: the three products of a linear layer at the model's shapes, beside the peak and beside installed libraries.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// ./bench --only mixers: Lattice's chunk forms and the rivals beside Lattice's exact form, forward and backward.
+// ./bench mixers: Lattice's chunk forms and the rivals beside Lattice's exact form, forward and backward.
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# ./bench --only profile: the parts of a step are all there, leave next to nothing over, and their work is that of the model's shapes.
+# ./bench profile: the parts of a step are all there, leave next to nothing over, and their work is that of the model's shapes.
 # Usage: tests/test_bench.sh [BENCH]
 set -eu
 bench=${1:-${PROGRAM_DIR:-./}bench}
@@ -20,7 +20,7 @@ holds() {
     checks=$((checks + 1))
 }
 
-"$bench" --only profile --preset nano --micro-batch 1 --seq-len 64 --runs 1 --threads 1 --json >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+"$bench" profile --preset nano --micro-batch 1 --seq-len 64 --runs 1 --threads 1 --json >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 for dtype in f32 bf16; do
     for part in projections "output projection" "mlp products" "head products" "mixer forward" "mixer backward" loss "mlp activation" norms convolution \
         gates embedding "residual sums" optimizer; do
@@ -50,13 +50,13 @@ for text in "one thread" "mixed scripts" "1 MB of one letter"; do
     rate=$(field "tokenizer encode, $text" value)
     holds "$rate > 0"
 done
-"$bench" --only tokenizer --runs 1 --json --text "$work/nothing" >"$work/out" 2>"$work/err" && fail "a missing text is no error"
+"$bench" tokenizer --runs 1 --json --text "$work/nothing" >"$work/out" 2>"$work/err" && fail "a missing text is no error"
 grep -q "^error: .*nothing" "$work/err" || fail "the missing text is not named: $(cat "$work/err")"
 mkdir "$work/temporary"
-TMPDIR=$work/temporary "$bench" --only prepare --runs 1 --json --text README.md >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+TMPDIR=$work/temporary "$bench" prepare --runs 1 --json --text README.md >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 holds "$(field "prepare, all threads" value) > 0"
 holds "$(field "prepare, all threads" ceiling) > 0"
-[ -z "$(ls "$work/temporary")" ] || fail "the documents of ./bench --only prepare stay behind: $(ls "$work/temporary")"
+[ -z "$(ls "$work/temporary")" ] || fail "the documents of ./bench prepare stay behind: $(ls "$work/temporary")"
 got=0
 "$bench" --only nothing >"$work/out" 2>"$work/err" || got=$?
 [ "$got" -eq 2 ] && grep -q "there are gemm, train, profile" "$work/err" || fail "an unknown part: exit code $got: $(cat "$work/err")"
