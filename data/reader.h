@@ -39,6 +39,9 @@ int reader_bad_record(CorpusReader *reader, const char *problem, Error *error, c
 // The same with a message that is complete, for what a sink took.
 int reader_count_bad_record(CorpusReader *reader, const char *message, Error *error);
 
+// Says how many bad records there were in all, where not all were named.
+void reader_sum_up(const CorpusReader *reader);
+
 // Reads the documents of one file. Returns 0, or -1 with `error` set.
 int read_file(CorpusReader *reader, const char *path, Error *error);
 
