@@ -158,7 +158,8 @@ static int find_axes(Axes *axes, const Plot *plot)
     }
     double range = axes->y_max - axes->y_min, least = fmax(fabs(axes->y_max) * 0.02, 1e-6);
     axes->y_step = nice_step(fmax(range, least) * 1.2);
-    axes->y_min = floor((axes->y_min - 0.05 * range) / axes->y_step) * axes->y_step;
+    double below = axes->y_min - 0.05 * range;   // what is never negative has no axis below 0
+    axes->y_min = axes->y_min >= 0.0 && below < 0.0 ? 0.0 : floor(below / axes->y_step) * axes->y_step;
     axes->y_max = ceil((axes->y_max + 0.05 * range) / axes->y_step) * axes->y_step;
     if (axes->y_max - axes->y_min < axes->y_step * 1.5) {   // one level line: keep it off the frame
         axes->y_min -= axes->y_step;
@@ -206,7 +207,36 @@ static void draw_axes(Canvas *canvas, const Axes *axes, const Plot *plot)
     draw_text(canvas, 20, (TOP + BOTTOM) / 2.0 + text_width(plot->y_label, 2) / 2, plot->y_label, 2, true, FAINT);
 }
 
-static void draw_series(Canvas *canvas, const Axes *axes, const PlotSeries *series, Colour colour)
+// A line's look: colours come round, and then what is drawn is hollow and dashed.
+typedef struct Look {
+    Colour colour;
+    bool second;
+} Look;
+
+static Look look_of(size_t series)
+{
+    size_t n = sizeof PALETTE / sizeof PALETTE[0];
+    return (Look){PALETTE[series % n], series / n % 2 == 1};
+}
+
+static void draw_line(Canvas *canvas, double x0, double y0, double x1, double y1, Look look)
+{
+    double length = hypot(x1 - x0, y1 - y0), dash = look.second ? 12.0 : fmax(length, 1.0);
+    for (double at = 0.0; at < length; at += 2.0 * dash) {
+        double from = at / length, to = fmin(at + dash, length) / length;
+        draw_stroke(canvas, x0 + from * (x1 - x0), y0 + from * (y1 - y0), x0 + to * (x1 - x0), y0 + to * (y1 - y0), 3.0, look.colour);
+    }
+}
+
+static void draw_point(Canvas *canvas, double x, double y, Look look)
+{
+    draw_stroke(canvas, x, y, x, y, 8.0, look.colour);
+    if (look.second) {
+        draw_stroke(canvas, x, y, x, y, 4.0, (Colour){1.0f, 1.0f, 1.0f});
+    }
+}
+
+static void draw_series(Canvas *canvas, const Axes *axes, const PlotSeries *series, Look look)
 {
     bool has_last = false;
     double last_x = 0.0, last_y = 0.0;
@@ -216,7 +246,7 @@ static void draw_series(Canvas *canvas, const Axes *axes, const PlotSeries *seri
         }
         double x = place_x(axes, log2(series->x[i])), y = place_y(axes, series->y[i]);
         if (has_last) {
-            draw_stroke(canvas, last_x, last_y, x, y, 3.0, colour);
+            draw_line(canvas, last_x, last_y, x, y, look);
         }
         has_last = true;
         last_x = x;
@@ -226,7 +256,7 @@ static void draw_series(Canvas *canvas, const Axes *axes, const PlotSeries *seri
         if (usable(series, i)) {
             double x = place_x(axes, log2(series->x[i])), y = place_y(axes, series->y[i]);
             draw_stroke(canvas, x, y, x, y, 12.0, (Colour){1.0f, 1.0f, 1.0f});
-            draw_stroke(canvas, x, y, x, y, 8.0, colour);
+            draw_point(canvas, x, y, look);
         }
     }
 }
@@ -238,9 +268,8 @@ static void draw_legend(Canvas *canvas, const Plot *plot)
     fill_rectangle(canvas, left - 12, TOP + 6, RIGHT - 6, bottom, (Colour){1.0f, 1.0f, 1.0f});
     for (size_t s = 0; s < plot->n_series; s++) {
         double y = TOP + 26 + step * (double)s;
-        Colour colour = PALETTE[s % (sizeof PALETTE / sizeof PALETTE[0])];
-        draw_stroke(canvas, left, y, left + 32, y, 3.0, colour);
-        draw_stroke(canvas, left + 16, y, left + 16, y, 8.0, colour);
+        draw_line(canvas, left, y, left + 32, y, look_of(s));
+        draw_point(canvas, left + 16, y, look_of(s));
         draw_text(canvas, left + 44, y - 7, plot->series[s].name, 2, false, INK);
     }
 }
@@ -302,7 +331,7 @@ int plot_write_png(const Plot *plot, const char *path, Error *error)
     }
     draw_axes(&canvas, &axes, plot);
     for (size_t s = plot->n_series; s-- > 0;) {
-        draw_series(&canvas, &axes, &plot->series[s], PALETTE[s % (sizeof PALETTE / sizeof PALETTE[0])]);
+        draw_series(&canvas, &axes, &plot->series[s], look_of(s));
     }
     draw_legend(&canvas, plot);
     int result = write_canvas(&canvas, path, error);

@@ -29,7 +29,7 @@ static void add_row(Cells *cells, const void *row, double value, bool high)
     }
     Cell *cell = &cells->items[i];
     if (i == cells->count) {
-        *cell = (Cell){.layout = cells->rows->layout, .first = row, .least = INFINITY, .most = -INFINITY, .high = high};
+        *cell = (Cell){.layout = cells->rows->layout, .first = row, .least = NAN, .most = NAN, .high = high};
         cells->count++;
     }
     cell->mean = (cell->mean * (double)cell->seeds + value) / (double)(cell->seeds + 1);
@@ -89,6 +89,23 @@ double cells_mean(const Cells *cells, const Cell *cell, RowValue value)
 bool cells_begin_setting(const Cells *cells, size_t i)
 {
     return i == 0 || !rows_agree(cells->rows->layout, cells->best[i - 1].first, cells->best[i].first, ROLE_SETTING);
+}
+
+const void *cells_main_setting(const Cells *cells, const char *column)
+{
+    const void *main = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < cells->n_best; i++) {
+        size_t count = 0;
+        for (size_t j = 0; j < cells->n_best; j++) {
+            count += rows_agree_but(cells->rows->layout, cells->best[i].first, cells->best[j].first, ROLE_SETTING, column) ? 1 : 0;
+        }
+        if (count > most) {
+            most = count;
+            main = cells->best[i].first;
+        }
+    }
+    return main;
 }
 
 void cells_print_other_rates(const Cells *cells, const Cell *cell, RowValue rate)

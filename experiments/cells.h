@@ -10,7 +10,7 @@ typedef struct Cell {
     const RowLayout *layout;
     const void *first;           // its first row
     size_t seeds;
-    double mean, least, most;    // of what cells are ranked by
+    double mean, least, most;    // of what cells are ranked by; least and most NaN where no value is a number
     bool high;                   // more is better
 } Cell;
 
@@ -31,6 +31,9 @@ double cells_mean(const Cells *cells, const Cell *cell, RowValue value);
 
 // Whether best[i] begins a new setting.
 bool cells_begin_setting(const Cells *cells, size_t i);
+
+// The setting, but for the column of this name (NULL: none), that most of the best cells have: the first row of the first of them. A chart shows one.
+const void *cells_main_setting(const Cells *cells, const char *column);
 
 // Prints the means at the subject's other rates, "0.01: 0.987, 0.003: 0.412"; rate: the column's value.
 void cells_print_other_rates(const Cells *cells, const Cell *cell, RowValue rate);

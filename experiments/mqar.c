@@ -18,8 +18,8 @@ typedef struct Options {
     int64_t pairs, length, steps, batch, n_test, seed, threads;
     double lr, until;
     const char *csv, *optimizer;
-    ModelConfig asked;        // what flags say of the model
-    ArgSpec specs[MAX_FLAGS];
+    ModelConfig asked, usual;   // what flags say of the model, and what it is without them
+    ArgSpec specs[MAX_FLAGS], usual_specs[MAX_FLAGS];
     size_t n_specs, first_model_spec;
 } Options;
 
@@ -42,7 +42,7 @@ static int default_config(ModelConfig *config, Error *error)
 static void add_flags(Options *o)
 {
     *o = (Options){.pairs = 16, .length = 128, .steps = 1000, .batch = 32, .n_test = 256, .seed = 1, .threads = 1, .optimizer = "adamw",
-                   .lr = 3e-3, .until = 2.0, .asked = o->asked};
+                   .lr = 3e-3, .until = 2.0, .asked = o->asked, .usual = o->asked};
     add(o, (ArgSpec){.name = "pairs", .kind = ARG_SIZE, .target = &o->pairs, .value = "N", .help = "keys with their values", .min = 1, .max = 1 << 22});
     add(o, (ArgSpec){.name = "length", .kind = ARG_SIZE, .target = &o->length, .value = "N", .help = "tokens of a sequence, at least four a pair", .min = 4,
                      .max = 1 << 24, .binary = true});
@@ -59,6 +59,7 @@ static void add_flags(Options *o)
                      .help = "add the row to this file; a run that stands there is not run again"});
     o->first_model_spec = o->n_specs;
     o->n_specs += config_arg_specs(o->specs + o->n_specs, MAX_FLAGS - o->n_specs, &o->asked);
+    config_arg_specs(o->usual_specs, MAX_FLAGS, &o->usual);
 }
 
 static const char *const own_columns[] = {"mixer", "vocab-size", "d-model", "d-head", "n-slot", NULL};
@@ -76,12 +77,12 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
     config_settle_length(&run->config, o->length);
     const ModelConfig *config = &run->config;
     *row = (RecallRow){.pairs = o->pairs, .length = o->length, .vocab = config->vocab_size, .d_model = config->d_model, .d_head = config->d_head,
-                       .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .lr = o->lr, .seed = o->seed};
+                       .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .test = o->n_test, .until = o->until, .lr = o->lr, .seed = o->seed};
     snprintf(row->optimizer, sizeof row->optimizer, "%s", o->optimizer);
     return config_validate(config, error) != 0
                ? -1
-               : describe_mixer(row->mixer, sizeof row->mixer, config->mixer, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, own_columns,
-                                error);
+               : describe_mixer(row->mixer, sizeof row->mixer, config->mixer, o->specs + o->first_model_spec, o->usual_specs,
+                                o->n_specs - o->first_model_spec, own_columns, error);
 }
 
 static int run_one(const Options *o, Error *error)

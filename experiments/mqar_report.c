@@ -8,6 +8,8 @@
 #include "experiments/recall_row.h"
 #include "experiments/report.h"
 
+#define TITLE_BYTES (ROW_TEXT_BYTES + 160)
+
 static double accuracy_of(const void *row) { return ((const RecallRow *)row)->accuracy; }
 static double steps_of(const void *row) { return (double)((const RecallRow *)row)->steps_run; }
 static double seconds_of(const void *row) { return ((const RecallRow *)row)->seconds; }
@@ -16,8 +18,12 @@ static double rate_of(const void *row) { return ((const RecallRow *)row)->lr; }
 static void print_heading(const RecallRow *row)
 {
     printf("\n### %" PRId64 " pairs in %" PRId64 " tokens\n\n", row->pairs, row->length);
-    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences by %s.\n\n",
+    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences by %s",
            row->vocab, row->d_model, row->d_head, row->n_slot, row->steps, row->batch, row->optimizer);
+    if (row->until < 1.0) {
+        printf(", until %g of %" PRId64 " test sequences are answered", row->until, row->test);
+    }
+    printf(".\n\n");
     printf("| mixer | state | parameters | best lr | accuracy | least | most | seeds | steps | CPU seconds | at other rates |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
 }
@@ -25,8 +31,11 @@ static void print_heading(const RecallRow *row)
 static void print_row(const Cell *cell, const Cells *cells)
 {
     const RecallRow *row = cell->first;
-    printf("| %s | %" PRId64 " | %" PRId64 " | %g | %.3f | %.3f | %.3f | %zu | %.0f | %.0f | ", row->mixer, row->state, row->parameters, row->lr, cell->mean,
-           cell->least, cell->most, cell->seeds, cells_mean(cells, cell, steps_of), cells_mean(cells, cell, seconds_of));
+    printf("| %s | %" PRId64 " | %" PRId64 " | %g |", row->mixer, row->state, row->parameters, row->lr);
+    report_number(cell->mean, " %.3f |");
+    report_number(cell->least, " %.3f |");
+    report_number(cell->most, " %.3f |");
+    printf(" %zu | %.0f | %.0f | ", cell->seeds, cells_mean(cells, cell, steps_of), cells_mean(cells, cell, seconds_of));
     cells_print_other_rates(cells, cell, rate_of);
     printf(" |\n");
 }
@@ -41,46 +50,29 @@ static void print_tables(const Cells *cells)
     }
 }
 
-static const RecallRow *best_row(const Cells *cells, size_t i) { return cells->best[i].first; }
-
-// Whether a mixer was run at the same number of pairs in sequences of several lengths.
-static bool has_lengths(const Cells *cells)
-{
-    for (size_t i = 0; i < cells->n_best; i++) {
-        for (size_t j = 0; j < i; j++) {
-            const RecallRow *a = best_row(cells, i), *b = best_row(cells, j);
-            if (strcmp(a->mixer, b->mixer) == 0 && a->pairs == b->pairs && a->length != b->length) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-// One line a mixer over the pairs, or where lengths differ one a mixer and length; the best cells are in the order of pairs.
+// One line a mixer over the pairs, of the setting that most were run in; the best cells are in the order of pairs.
 static int write_chart(const Cells *cells, const char *path, Error *error)
 {
     size_t n_best = cells->n_best;
     PlotSeries *series = calloc(n_best, sizeof *series);
     double *x = calloc(n_best * n_best, sizeof *x), *y = calloc(n_best * n_best, sizeof *y);
-    char(*names)[ROW_TEXT_BYTES + 32] = calloc(n_best, sizeof *names);
-    bool lengths = has_lengths(cells);
-    Plot plot = {"Multi-query recall: share answered at the best learning rate", "pairs of key and value", "accuracy, mean of the seeds", series, 0};
-    int result = series == NULL || x == NULL || y == NULL || names == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
+    int result = series == NULL || x == NULL || y == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
+    const RecallRow *main = cells_main_setting(cells, "pairs");
+    char title[TITLE_BYTES];
+    snprintf(title, sizeof title, "Recall in %" PRId64 " tokens: width %" PRId64 ", %" PRId64 " slots, %" PRId64 " steps by %s", main->length, main->d_model,
+             main->n_slot, main->steps, main->optimizer);
+    Plot plot = {title, "pairs of key and value", "accuracy at the best learning rate, mean of the seeds", series, 0};
     for (size_t i = 0; i < n_best && result == 0; i++) {
-        const RecallRow *row = best_row(cells, i);
-        char name[ROW_TEXT_BYTES + 32];
+        const RecallRow *row = cells->best[i].first;
         size_t s = 0;
-        int used = snprintf(name, sizeof name, "%s", row->mixer);
-        if (lengths) {
-            snprintf(name + used, sizeof name - (size_t)used, ", %" PRId64 " tokens", row->length);
+        if (!rows_agree_but(&recall_layout, row, main, ROLE_SETTING, "pairs")) {
+            continue;
         }
-        while (s < plot.n_series && strcmp(names[s], name) != 0) {
+        while (s < plot.n_series && strcmp(series[s].name, row->mixer) != 0) {
             s++;
         }
         if (s == plot.n_series) {
-            memcpy(names[s], name, sizeof name);
-            series[plot.n_series++] = (PlotSeries){names[s], x + s * n_best, y + s * n_best, 0};
+            series[plot.n_series++] = (PlotSeries){row->mixer, x + s * n_best, y + s * n_best, 0};
         }
         x[s * n_best + series[s].count] = (double)row->pairs;
         y[s * n_best + series[s].count++] = cells->best[i].mean;
@@ -89,7 +81,6 @@ static int write_chart(const Cells *cells, const char *path, Error *error)
     free(series);
     free(x);
     free(y);
-    free(names);
     return result;
 }
 

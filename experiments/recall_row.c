@@ -12,6 +12,8 @@ static const Column columns[] = {
     {"steps", COLUMN_INT, ROLE_SETTING, AT(steps)},
     {"batch", COLUMN_INT, ROLE_SETTING, AT(batch)},
     {"optimizer", COLUMN_TEXT, ROLE_SETTING, AT(optimizer)},
+    {"test", COLUMN_INT, ROLE_SETTING, AT(test)},
+    {"until", COLUMN_REAL, ROLE_SETTING, AT(until)},
     {"lr", COLUMN_REAL, ROLE_RATE, AT(lr)},
     {"seed", COLUMN_INT, ROLE_SEED, AT(seed)},
     {"state", COLUMN_INT, ROLE_RESULT, AT(state)},

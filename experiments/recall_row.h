@@ -9,6 +9,8 @@ typedef struct RecallRow {
     char mixer[ROW_TEXT_BYTES];   // describe_mixer
     int64_t pairs, length, vocab, d_model, d_head, n_slot, steps, batch;
     char optimizer[ROW_TEXT_BYTES];
+    int64_t test;                 // sequences of the test set
+    double until;                 // the accuracy at which the run ends
     double lr;
     int64_t seed;
     // What came out.

@@ -1,5 +1,6 @@
 #include "experiments/report.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/args.h"
@@ -14,6 +15,15 @@ static int report_rows(const Report *report, const ResultRows *rows, const char 
     int result = plot != NULL ? report->write_chart(&cells, plot, error) : 0;
     cells_free(&cells);
     return result != 0 || fflush(stdout) == 0 ? result : error_set(error, "cannot write to standard output");
+}
+
+void report_number(double value, const char *format)
+{
+    if (isnan(value)) {
+        printf(" |");
+    } else {
+        printf(format, value);
+    }
 }
 
 int report_main(const Report *report, int argc, char **argv)

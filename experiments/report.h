@@ -15,6 +15,9 @@ typedef struct Report {
     int (*write_chart)(const Cells *cells, const char *path, Error *error);
 } Report;
 
+// Prints a table's cell, empty where there is no number.
+void report_number(double value, const char *format);
+
 // A program's main; returns its exit code.
 int report_main(const Report *report, int argc, char **argv);
 

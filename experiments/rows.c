@@ -56,15 +56,17 @@ static bool equal(const void *a, const void *b, const Column *column)
     return false;
 }
 
-bool rows_agree(const RowLayout *layout, const void *a, const void *b, ColumnRole role)
+bool rows_agree_but(const RowLayout *layout, const void *a, const void *b, ColumnRole role, const char *column)
 {
     for (size_t i = 0; i < layout->n_columns; i++) {
-        if (layout->columns[i].role <= role && !equal(a, b, &layout->columns[i])) {
+        if (layout->columns[i].role <= role && (column == NULL || strcmp(layout->columns[i].name, column) != 0) && !equal(a, b, &layout->columns[i])) {
             return false;
         }
     }
     return true;
 }
+
+bool rows_agree(const RowLayout *layout, const void *a, const void *b, ColumnRole role) { return rows_agree_but(layout, a, b, role, NULL); }
 
 int rows_compare_settings(const RowLayout *layout, const void *a, const void *b)
 {
@@ -149,6 +151,10 @@ static int read_rows(ResultRows *rows, char *text, const char *path, Error *erro
     char header[ROW_LINE_BYTES], *rest = text, *line;
     rows_header(header, rows->layout);
     for (size_t number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
+        size_t length = strlen(line);
+        if (length > 0 && line[length - 1] == '\r') {   // an editor of other systems was there
+            line[length - 1] = '\0';
+        }
         if (number == 1 && strcmp(line, header) != 0) {
             return error_set(error, "%s: the first line is not \"%s\": give a file that %s has written", path, header, rows->layout->writer);
         }
@@ -193,27 +199,28 @@ void rows_free(ResultRows *rows)
     rows->count = 0;
 }
 
-int rows_have(const RowLayout *layout, const char *path, const void *row, Error *error)
+int rows_have(const RowLayout *layout, const char *path, void *row, Error *error)
 {
     ResultRows rows;
     if (file_check_output(path, error) != 0 || rows_read(&rows, layout, path, error) != 0) {
         return -1;
     }
-    int found = rows_find(&rows, row) != NULL;
-    rows_free(&rows);
-    if (found) {
+    const void *found = rows_find(&rows, row);
+    if (found != NULL) {
+        memcpy(row, found, layout->row_bytes);
         fprintf(stderr, "%s has this run already\n", path);
     }
-    return found;
+    rows_free(&rows);
+    return found != NULL;
 }
 
 // ---- writing ----
 
 int rows_append(const RowLayout *layout, const char *path, const void *row, Error *error)
 {
-    char line[ROW_LINE_BYTES], header[ROW_LINE_BYTES], text[2 * ROW_LINE_BYTES + 2];
+    char line[ROW_LINE_BYTES], header[ROW_LINE_BYTES], text[2 * ROW_LINE_BYTES + 2], last = '\n';
     struct stat status;
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0 || flock(fd, LOCK_EX) != 0 || fstat(fd, &status) != 0) {
         error_set(error, "cannot write %s: %s", path, strerror(errno));
         if (fd >= 0) {
@@ -221,8 +228,15 @@ int rows_append(const RowLayout *layout, const char *path, const void *row, Erro
         }
         return -1;
     }
+    // Editors leave out the last line's end: the row must not become part of that line.
+    if (status.st_size > 0 && pread(fd, &last, 1, status.st_size - 1) != 1) {
+        error_set(error, "cannot read %s: %s", path, strerror(errno));
+        close(fd);
+        return -1;
+    }
     rows_line(line, layout, row);
-    int size = status.st_size == 0 ? snprintf(text, sizeof text, "%s\n%s\n", rows_header(header, layout), line) : snprintf(text, sizeof text, "%s\n", line);
+    int size = status.st_size == 0 ? snprintf(text, sizeof text, "%s\n%s\n", rows_header(header, layout), line)
+                                   : snprintf(text, sizeof text, "%s%s\n", last == '\n' ? "" : "\n", line);
     int result = file_write_all(fd, text, (size_t)size, path, error);
     if (close(fd) != 0 && result == 0) {
         result = error_set(error, "cannot write %s: %s", path, strerror(errno));

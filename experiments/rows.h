@@ -55,6 +55,9 @@ const void *rows_at(const ResultRows *rows, size_t i);
 // Whether two rows agree in every column of this role and those before it.
 bool rows_agree(const RowLayout *layout, const void *a, const void *b, ColumnRole role);
 
+// The same but for the column of this name.
+bool rows_agree_but(const RowLayout *layout, const void *a, const void *b, ColumnRole role, const char *column);
+
 // The row of the same run, whatever came out; NULL when there is none.
 const void *rows_find(const ResultRows *rows, const void *row);
 
@@ -64,8 +67,9 @@ int rows_compare_settings(const RowLayout *layout, const void *a, const void *b)
 // Adds a row at the file's end, whole even when several processes do so at once; a new or empty file gets the header first. Returns 0, or -1 with `error` set.
 int rows_append(const RowLayout *layout, const char *path, const void *row, Error *error);
 
-// Whether a run's row stands in the file: 1 or 0; -1 with `error` set when the file cannot be used. Tells so on standard error.
-int rows_have(const RowLayout *layout, const char *path, const void *row, Error *error);
+// Whether a run's row stands in the file: 1 or 0; -1 with `error` set when the file cannot be used. Where it does, tells so on standard error, and `row` becomes
+// what the file says.
+int rows_have(const RowLayout *layout, const char *path, void *row, Error *error);
 
 // The header and one row as CSV lines without line break.
 char *rows_header(char text[ROW_LINE_BYTES], const RowLayout *layout);

@@ -8,7 +8,7 @@
 #include "experiments/report.h"
 #include "experiments/text_row.h"
 
-#define NAME_BYTES (ROW_TEXT_BYTES + 32)
+#define TITLE_BYTES (ROW_TEXT_BYTES + 128)
 
 static double rate_of(const void *row) { return ((const TextRow *)row)->lr; }
 
@@ -42,15 +42,6 @@ static bool was_measured(const ResultRows *rows, size_t context)
     return false;
 }
 
-static void print_number(double value, const char *format)
-{
-    if (isnan(value)) {
-        printf(" |");
-    } else {
-        printf(format, value);
-    }
-}
-
 static void print_heading(const TextRow *row, const ResultRows *rows)
 {
     printf("\n### %s, width %" PRId64 ", %" PRId64 " layers, sequences of %" PRId64 " tokens\n\n", row->data, row->d_model, row->n_layer, row->seq_len);
@@ -76,13 +67,13 @@ static void print_row(const Cell *cell, const Cells *cells)
     printf("| %s | %" PRId64 " | %" PRId64 " | %g |", row->mixer, row->parameters, row->state_bytes, row->lr);
     for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
         if (was_measured(cells->rows, i)) {
-            print_number(perplexity_at(cells, cell, i), " %.2f |");
+            report_number(perplexity_at(cells, cell, i), " %.2f |");
         }
     }
-    print_number(isfinite(cell->least) ? cell->least : NAN, " %.2f |");
-    print_number(isfinite(cell->most) ? cell->most : NAN, " %.2f |");
+    report_number(cell->least, " %.2f |");
+    report_number(cell->most, " %.2f |");
     printf(" %zu |", cell->seeds);
-    print_number(cells_mean(cells, cell, speed_of), " %.0f |");
+    report_number(cells_mean(cells, cell, speed_of), " %.0f |");
     printf(" ");
     cells_print_other_rates(cells, cell, rate_of);
     printf(" |\n");
@@ -98,44 +89,34 @@ static void print_tables(const Cells *cells)
     }
 }
 
-static bool has_settings(const Cells *cells)
-{
-    for (size_t i = 1; i < cells->n_best; i++) {
-        if (cells_begin_setting(cells, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// One line a mixer, or where settings differ one a mixer and setting.
+// One line a mixer, of the setting that most were run in.
 static int write_chart(const Cells *cells, const char *path, Error *error)
 {
     size_t n_best = cells->n_best;
     PlotSeries *series = calloc(n_best, sizeof *series);
     double *x = calloc(n_best * TEXT_CONTEXTS, sizeof *x), *y = calloc(n_best * TEXT_CONTEXTS, sizeof *y);
-    char(*names)[NAME_BYTES] = calloc(n_best, sizeof *names);
-    bool settings = has_settings(cells);
-    int result = series == NULL || x == NULL || y == NULL || names == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
+    int result = series == NULL || x == NULL || y == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
+    const TextRow *main = cells_main_setting(cells, NULL);
+    char title[TITLE_BYTES];
+    snprintf(title, sizeof title, "Perplexity on %s: width %" PRId64 ", %" PRId64 " layers, %" PRId64 " tokens", main->data, main->d_model, main->n_layer,
+             main->tokens);
+    Plot plot = {title, "context length in tokens", "perplexity, mean of the seeds", series, 0};
     for (size_t i = 0; i < n_best && result == 0; i++) {
         const TextRow *row = cells->best[i].first;
-        double *at = x + i * TEXT_CONTEXTS, *height = y + i * TEXT_CONTEXTS;
-        int used = snprintf(names[i], NAME_BYTES, "%s", row->mixer);
-        if (settings) {
-            snprintf(names[i] + used, NAME_BYTES - (size_t)used, ", %" PRId64 " tokens", row->seq_len);
+        if (!rows_agree(&text_layout, row, main, ROLE_SETTING)) {
+            continue;
         }
+        double *at = x + i * TEXT_CONTEXTS, *height = y + i * TEXT_CONTEXTS;
         for (size_t context = 0; context < TEXT_CONTEXTS; context++) {
             at[context] = (double)text_contexts[context];
             height[context] = perplexity_at(cells, &cells->best[i], context);
         }
-        series[i] = (PlotSeries){names[i], at, height, TEXT_CONTEXTS};
+        series[plot.n_series++] = (PlotSeries){row->mixer, at, height, TEXT_CONTEXTS};
     }
-    Plot plot = {"Perplexity of held-out text at the best learning rate", "context length in tokens", "perplexity, mean of the seeds", series, n_best};
     result = result == 0 ? plot_write_png(&plot, path, error) : result;
     free(series);
     free(x);
     free(y);
-    free(names);
     return result;
 }
 

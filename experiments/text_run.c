@@ -19,7 +19,7 @@
 
 #define MAX_FLAGS 64
 #define MAX_ARGUMENTS (2 * MAX_FLAGS)
-#define FLAG_BYTES 512
+#define FLAG_BYTES DESCRIBED_BYTES
 #define MAX_JSON_BYTES ((size_t)16 << 20)
 
 typedef struct Options {
@@ -27,8 +27,8 @@ typedef struct Options {
     int64_t tokens, seq_len, batch_tokens, eval_tokens, seed, threads;
     double lr;
     bool keep;
-    ModelConfig asked;        // what flags say of the model
-    ArgSpec specs[MAX_FLAGS];
+    ModelConfig asked, usual;   // what flags say of the model, and what it is without them
+    ArgSpec specs[MAX_FLAGS], usual_specs[MAX_FLAGS];
     size_t n_specs, first_model_spec;
 } Options;
 
@@ -55,7 +55,7 @@ static void add_size(Options *o, const char *name, int64_t *target, double min, 
 static void add_flags(Options *o)
 {
     *o = (Options){.runs = "text-runs", .programs = ".", .contexts = "512,1k,2k,4k,8k", .optimizer = "adamw", .dtype = "f32",
-                   .tokens = 1000000, .seq_len = 512, .batch_tokens = 4096, .eval_tokens = 65536, .seed = 1, .threads = 1, .lr = 3e-3, .asked = o->asked};
+                   .tokens = 1000000, .seq_len = 512, .batch_tokens = 4096, .eval_tokens = 65536, .seed = 1, .threads = 1, .lr = 3e-3, .asked = o->asked, .usual = o->asked};
     add_string(o, "data", &o->data, "DIR", "folder that ./prepare made; perplexity is measured on its validation split");
     add_string(o, "csv", &o->csv, "FILE", "add the row to this file; a run that stands there is not run again");
     add_string(o, "runs", &o->runs, "DIR", "folder for the run while it is under way, and for what ./train and ./eval_ppl say");
@@ -75,6 +75,7 @@ static void add_flags(Options *o)
     add_size(o, "threads", &o->threads, 1, 1024, false, "several runs at once are faster than one with several");
     o->first_model_spec = o->n_specs;
     o->n_specs += config_arg_specs(o->specs + o->n_specs, MAX_FLAGS - o->n_specs, &o->asked);
+    config_arg_specs(o->usual_specs, MAX_FLAGS, &o->usual);
 }
 
 static const ArgSpec *model_specs(const Options *o) { return o->specs + o->first_model_spec; }
@@ -107,6 +108,33 @@ static int check_contexts(const char *list, Error *error)
     return 0;
 }
 
+// What was prepared, told by what the folder says of itself.
+static int read_data(TextRow *row, const Options *o, Error *error)
+{
+    static const char *const splits[2] = {"train", "validation"};
+    char text[256], *path = path_join(o->data, "prepare.json");
+    int64_t numbers[4] = {0}, hash = 0;
+    cJSON *json = path != NULL ? json_read_file(path, MAX_JSON_BYTES, error) : NULL;
+    int result = json == NULL || json_get_int(json, "vocab_size", 1, INT32_MAX, &row->vocab, error) != 0 ||
+                         json_get_int(json, "tokenizer_hash", 0, UINT32_MAX, &hash, error) != 0
+                     ? -1
+                     : 0;
+    for (size_t i = 0; i < 2 && result == 0; i++) {
+        const cJSON *split = cJSON_GetObjectItemCaseSensitive(json, splits[i]);
+        result = json_get_int(split, "documents", 0, INT64_MAX / 2, &numbers[2 * i], error) != 0 ? -1
+                                                                                                 : json_get_int(split, "tokens", 0, INT64_MAX / 2, &numbers[2 * i + 1], error);
+    }
+    if (result != 0 && path != NULL) {
+        Error cause = *error;
+        error_set(error, "--data %s is no folder that ./prepare made: %s", o->data, cause.text);
+    }
+    int length = snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, hash, numbers[0], numbers[1], numbers[2], numbers[3]);
+    snprintf(row->data_hash, sizeof row->data_hash, "%016" PRIx64, (uint64_t)XXH3_64bits(text, (size_t)length));
+    cJSON_Delete(json);
+    free(path);
+    return path != NULL ? result : error_set(error, "out of memory");
+}
+
 // The row, results missing, from what the flags say.
 static int plan(TextRow *row, const Options *o, Error *error)
 {
@@ -118,7 +146,7 @@ static int plan(TextRow *row, const Options *o, Error *error)
     }
     config_settle_length(&config, o->seq_len);
     *row = (TextRow){.seq_len = o->seq_len, .tokens = o->tokens, .batch_tokens = o->batch_tokens, .d_model = config.d_model, .n_layer = config.n_layer,
-                     .n_head = config.n_head, .mlp_hidden = config.mlp_hidden, .lr = o->lr, .seed = o->seed};
+                     .n_head = config.n_head, .mlp_hidden = config.mlp_hidden, .eval_tokens = o->eval_tokens, .lr = o->lr, .seed = o->seed};
     for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
         row->perplexity[i] = NAN;
     }
@@ -129,9 +157,9 @@ static int plan(TextRow *row, const Options *o, Error *error)
         return error_set(error, "--data %s: its last part names the data in the file, so it must be there, short and without a comma", o->data);
     }
     snprintf(row->data, sizeof row->data, "%s", data);
-    return config_validate(&config, error) != 0
+    return config_validate(&config, error) != 0 || read_data(row, o, error) != 0
                ? -1
-               : describe_mixer(row->mixer, sizeof row->mixer, config.mixer, model_specs(o), n_model_specs(o), own_columns, error);
+               : describe_mixer(row->mixer, sizeof row->mixer, config.mixer, model_specs(o), o->usual_specs, n_model_specs(o), own_columns, error);
 }
 
 // ---- command lines ----
@@ -213,9 +241,11 @@ static int read_perplexity(TextRow *row, const char *path, Error *error)
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "contexts")) {
         int64_t context = 0;
         double perplexity;
-        // A model that went wrong may have none that is finite: it stays NaN.
-        if (json_get_int(item, "context", 1, INT64_MAX / 2, &context, error) != 0 || json_get_real(item, "perplexity", &perplexity, NULL) != 0) {
+        if (json_get_int(item, "context", 1, INT64_MAX / 2, &context, error) != 0) {
             continue;
+        }
+        if (json_get_real(item, "perplexity", &perplexity, NULL) != 0) {   // the model went wrong
+            perplexity = INFINITY;
         }
         for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
             row->perplexity[i] = text_contexts[i] == context ? perplexity : row->perplexity[i];
@@ -233,7 +263,6 @@ static int read_sizes(TextRow *row, const char *out, Error *error)
     TensorTable params, state;
     int result = json == NULL || config_from_json(&config, json, error) != 0 || config_validate(&config, error) != 0 ? -1 : 0;
     if (result == 0 && (result = params_table(&params, &config, error)) == 0) {
-        row->vocab = config.vocab_size;
         row->parameters = (int64_t)params.total;
         tensor_table_free(&params);
     }
@@ -272,7 +301,24 @@ static int measure(TextRow *row, const Options *o, const char *out, Error *error
         return -1;
     }
     row->cpu_seconds = fresh ? seconds : NAN;
-    return o->keep ? 0 : folder_remove(out, error);
+    return 0;
+}
+
+// A row that stands in the file must hold what is asked for now.
+static int check_measured(const TextRow *row, const Options *o, Error *error)
+{
+    for (const char *at = o->contexts; at == o->contexts || at[-1] == ','; at += strcspn(at, ",") + 1) {
+        char item[16];
+        int64_t context = 0;
+        snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at);
+        args_size(item, 1024, &context, NULL);
+        for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
+            if (text_contexts[i] == context && isnan(row->perplexity[i])) {
+                return error_set(error, "%s has this run without context %s: remove the row, or give another file", o->csv, item);
+            }
+        }
+    }
+    return 0;
 }
 
 static int run_one(const Options *o, Error *error)
@@ -284,7 +330,7 @@ static int run_one(const Options *o, Error *error)
     }
     int found = o->csv == NULL ? 0 : rows_have(&text_layout, o->csv, &row, error);
     if (found != 0) {
-        return found < 0 ? -1 : 0;
+        return found < 0 ? -1 : check_measured(&row, o, error);
     }
     char *out = run_folder(o, &row);
     if (out == NULL) {
@@ -292,8 +338,14 @@ static int run_one(const Options *o, Error *error)
     }
     fprintf(stderr, "%s, lr %g, seed %" PRId64 ": %s\n", row.mixer, row.lr, row.seed, out);
     int result = measure(&row, o, out, error);
+    if (result == 0 && o->csv != NULL) {
+        result = rows_append(&text_layout, o->csv, &row, error);
+    }
+    if (result == 0 && !o->keep) {   // only now: what cannot be written down can be measured again
+        result = folder_remove(out, error);
+    }
     free(out);
-    if (result != 0 || (o->csv != NULL && rows_append(&text_layout, o->csv, &row, error) != 0)) {
+    if (result != 0) {
         return -1;
     }
     printf("%s\n", rows_header(text, &text_layout));

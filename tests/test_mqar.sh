@@ -11,7 +11,7 @@ tiny="--length 16 --vocab-size 8 --d-model 16 --steps 2 --batch 2 --test 2"
 
 expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer lattice,attention --chunk 4 --csv "$work/rows.csv"
 cp "$work/out" "$work/first"
-grep -q '^lattice+attention chunk=4,2,16,8,16,16,16,2,2,adamw,0.003,1,' "$work/rows.csv" || fail "row: $(cat "$work/rows.csv")"
+grep -q '^lattice+attention chunk=4,2,16,8,16,16,16,2,2,adamw,2,2,0.003,1,' "$work/rows.csv" || fail "row: $(cat "$work/rows.csv")"
 cmp "$work/rows.csv" "$work/first" || fail "standard output and file differ"
 expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer lattice,attention --chunk 4 --csv "$work/rows.csv"
 cmp "$work/rows.csv" "$work/first" || fail "a run that stood in the file was run again"
@@ -32,6 +32,51 @@ PAIRS=2 SEEDS=1 RATES=1e-2 MIXERS="--mixer lettuce
 says "^error: .*does not exist in this build"
 grep -q '^| delta ' "$work/out" || fail "no report after a run that failed: $(cat "$work/out" "$work/err")"
 checks=$((checks + 9))
+
+# Flags that say what is usual name nothing, and what is measured tells runs apart.
+expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer delta --chunk 1 --gate-shift 0.123456789 --csv "$work/exact.csv"
+grep -q '^delta gate-shift=0.123456789,2,16,' "$work/exact.csv" || fail "row: $(cat "$work/exact.csv")"
+expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer delta --gate-shift 0.123456789 --until 0 --csv "$work/exact.csv"
+[ "$(wc -l <"$work/exact.csv")" -eq 3 ] || fail "a run that ends sooner is another: $(cat "$work/exact.csv")"
+# A file whose last line has no end, or lines that end as on other systems.
+printf '%s' "$(cat "$work/rows.csv")" >"$work/cut.csv"
+expect 0 "" "$build/mqar" $tiny --pairs 2 --mixer delta --csv "$work/cut.csv"
+[ "$(wc -l <"$work/cut.csv")" -eq 3 ] && "$build/mqar_report" "$work/cut.csv" >/dev/null || fail "a row was glued to another: $(cat "$work/cut.csv")"
+sed 's/$/\r/' "$work/rows.csv" >"$work/crlf.csv"
+expect 0 "" "$build/mqar_report" "$work/crlf.csv"
+# No number is no number in the table.
+sed '2s/[^,]*,[^,]*,\([^,]*\)$/nan,nan,\1/' "$work/rows.csv" >"$work/nan.csv"
+expect 0 "" "$build/mqar_report" "$work/nan.csv"
+grep -q '^| lattice+attention chunk=4 | .* | 0.003 | | | | 1 |' "$work/out" || fail "table without a number: $(cat "$work/out")"
+checks=$((checks + 4))
+
+# What the driver gives, blank lines and quotes, help, a stop.
+expect 0 "" scripts/mqar --help
+grep -q "^Usage: scripts/mqar FOLDER" "$work/out" && [ ! -e ./--help ] || fail "--help: $(cat "$work/out")"
+expect 2 "is given by RATES" scripts/mqar "$work/sweep" --lr 3
+expect 2 "is given by PAIRS" scripts/mqar "$work/sweep" --pairs=3
+expect 2 "run make first" env BUILD="$work" scripts/mqar "$work/sweep"
+expect 2 "has a quote" env MIXERS="--mixer 'delta'" scripts/mqar "$work/sweep"
+SEEDS=2 PAIRS=2 RATES=1e-2 MIXERS="
+--mixer delta  
+
+" scripts/mqar "$work/blank" $tiny >"$work/out" 2>"$work/err" || fail "blank lines: $(cat "$work/err")"
+[ "$(wc -l <"$work/blank/mqar.csv")" -eq 2 ] || fail "a blank line was run: $(cat "$work/blank/mqar.csv")"
+SEEDS="1 2 3" PAIRS=2 RATES=1e-2 MIXERS="--mixer delta" scripts/mqar "$work/long" --length 16 --vocab-size 8 --d-model 16 --steps 1m >"$work/long.out" 2>"$work/long.err" &
+driver=$!
+while ! grep -q "lr 0.01, seed" "$work/long.err" 2>/dev/null; do sleep 0.1; done
+kill -TERM "$driver"
+wait "$driver" && got=0 || got=$?
+[ "$got" -eq 130 ] && grep -q "goes on from here" "$work/long.err" || fail "a stopped driver: exit code $got, $(cat "$work/long.err")"
+if command -v pgrep >/dev/null; then
+    tries=0
+    while pgrep -f "build/mqar --csv $work/long" >/dev/null; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 50 ] || fail "runs go on after their driver was stopped"
+        sleep 0.1
+    done
+fi
+checks=$((checks + 3))
 
 expect 2 "" "$build/mqar" --pairs 0
 expect 1 "there are adamw and muon" "$build/mqar" --optimizer sgd

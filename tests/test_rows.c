@@ -36,7 +36,7 @@ static void rows_survive_the_file(void **state)
     assert_non_null(strstr(error.text, "first line"));
     char text[2 * ROW_LINE_BYTES];
     size_t size = strlen(rows_header(text, &recall_layout));
-    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,adamw,x,1,1,1,1,1,1,1\n");
+    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,adamw,2,2,x,1,1,1,1,1,1,1\n");
     assert_int_equal(file_write_atomic(path, text, size, &error), 0);
     assert_int_equal(rows_read(&rows, &recall_layout, path, &error), -1);
     assert_non_null(strstr(error.text, "line 2: no good value for lr"));
@@ -82,6 +82,27 @@ static void cells_hold_the_best_rates(void **state)
     cells_free(&cells);
 }
 
+// A chart shows the setting, but for the pairs, that most was run in.
+static void the_main_setting_has_most_cells(void **state)
+{
+    (void)state;
+    RecallRow items[] = {run_of("delta", 4, 0.1, 1, 0.5), run_of("delta", 8, 0.1, 1, 0.5), run_of("gla", 8, 0.1, 1, 0.5), run_of("delta", 8, 0.1, 1, 0.5)};
+    for (size_t i = 0; i < 4; i++) {
+        items[i].length = 64;
+    }
+    items[0].steps = 9;
+    items[3].n_slot = 5;
+    ResultRows rows = {&recall_layout, (char *)items, 4};
+    Cells cells;
+    Error error;
+    assert_int_equal(cells_collect(&cells, &rows, accuracy_of, true, &error), 0);
+    assert_ptr_equal(cells_main_setting(&cells, "pairs"), &items[1]);
+    assert_true(rows_agree_but(&recall_layout, &items[0], &items[1], ROLE_SUBJECT, "steps") == false);
+    items[1].pairs = 4;
+    assert_true(rows_agree_but(&recall_layout, &items[0], &items[1], ROLE_SUBJECT, "steps") && !rows_agree(&recall_layout, &items[0], &items[1], ROLE_SUBJECT));
+    cells_free(&cells);
+}
+
 // ResultRows of text: the same file, other columns; ranked by the longest context that was trained for.
 static void text_rows_have_their_own_columns(void **state)
 {
@@ -109,7 +130,7 @@ static void text_rows_have_their_own_columns(void **state)
     assert_int_equal(rows_have(&text_layout, path, &row, &error), 0);   // another setting
     rows_free(&rows);
     // A file of another kind of rows is refused.
-    assert_int_equal(rows_have(&recall_layout, path, &row, &error), -1);
+    assert_int_equal(rows_have(&recall_layout, path, &(RecallRow){0}, &error), -1);
     assert_non_null(strstr(error.text, "give a file that mqar has written"));
     free(path);
 }
@@ -119,7 +140,7 @@ static void mixers_are_named_by_their_flags(void **state)
     (void)state;
     static const char *const columns[] = {"mixer", NULL};
     bool plain = true, gate = false;
-    int64_t chunk = 4, slots = 9;
+    int64_t chunk = 4, slots = 9, one = 1;
     double shift = -0.5;
     const char *form = "gated";
     ArgSpec specs[] = {
@@ -131,15 +152,32 @@ static void mixers_are_named_by_their_flags(void **state)
         {.name = "gate-shift", .kind = ARG_REAL, .target = &shift, .given = true},
         {.name = "chunk-form", .kind = ARG_STRING, .target = &form, .given = true},
     };
+    bool off = false;
+    double none = 0.0;
+    const char *frozen = "frozen";
+    ArgSpec usual[] = {
+        {.name = "mixer", .kind = ARG_STRING, .target = &frozen},
+        {.name = "plain-codes", .kind = ARG_SWITCH, .target = &off},
+        {.name = "wide-gate", .kind = ARG_SWITCH, .target = &plain},
+        {.name = "chunk", .kind = ARG_SIZE, .target = &one},
+        {.name = "n-slot", .kind = ARG_SIZE, .target = &one},
+        {.name = "gate-shift", .kind = ARG_REAL, .target = &none},
+        {.name = "chunk-form", .kind = ARG_STRING, .target = &frozen},
+    };
     static const char expected[] = "lattice+delta plain-codes wide-gate=false chunk=4 gate-shift=-0.5 chunk-form=gated";
     char text[128];
     Error error;
-    assert_int_equal(describe_mixer(text, sizeof text, "lattice,delta", specs, 7, columns, &error), 0);
+    assert_int_equal(describe_mixer(text, sizeof text, "lattice,delta", specs, usual, 7, columns, &error), 0);
     assert_string_equal(text, expected);
     for (size_t size = 1; size < sizeof expected; size++) {
-        assert_int_equal(describe_mixer(text, size, "lattice,delta", specs, 7, columns, &error), -1);
+        assert_int_equal(describe_mixer(text, size, "lattice,delta", specs, usual, 7, columns, &error), -1);
     }
     assert_non_null(strstr(error.text, "give fewer"));
+    // What is usual anyway names nothing; a number is told exactly, in as few digits as do.
+    chunk = 1;
+    shift = 0.1 + 1e-9;
+    assert_int_equal(describe_mixer(text, sizeof text, "gla", specs, usual, 7, columns, &error), 0);
+    assert_string_equal(text, "gla plain-codes wide-gate=false gate-shift=0.100000001 chunk-form=gated");
 }
 
 int main(void)
@@ -147,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(rows_survive_the_file),
         cmocka_unit_test(cells_hold_the_best_rates),
+        cmocka_unit_test(the_main_setting_has_most_cells),
         TEST(text_rows_have_their_own_columns),
         cmocka_unit_test(mixers_are_named_by_their_flags),
     };
