@@ -227,15 +227,22 @@ LayerMixer config_layer_mixer(const ModelConfig *config, const struct Mixer *con
     return entry;
 }
 
-void config_settle_length(ModelConfig *config, int64_t length)
+// Whether a layer is attention that is given no window.
+static bool has_open_window(const ModelConfig *config)
 {
     LayerMixer entry;
     size_t entry_length = 0;
+    bool open = false;
     for (const char *at = config->mixer; at == config->mixer || at[-1] == ','; at += entry_length + 1) {
-        if (read_entry(&entry, &entry_length, at, best_mixers(), NULL) == 0 && entry.mixer->window_state_floats != NULL && entry.window == 0 &&
-            config->max_seq_len == 0) {
-            config->max_seq_len = length;
-        }
+        open |= read_entry(&entry, &entry_length, at, best_mixers(), NULL) == 0 && entry.mixer->window_state_floats != NULL && entry.window == 0;
+    }
+    return open;
+}
+
+void config_settle_length(ModelConfig *config, int64_t length)
+{
+    if (config->max_seq_len == 0 && has_open_window(config)) {
+        config->max_seq_len = length;
     }
 }
 
@@ -318,13 +325,16 @@ static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *e
     if (config->forget_gate && !any->forget) {
         return error_set(error, "forget_gate is on, but mixer \"%s\" has none: leave it off", config->mixer);
     }
-    const char *form = strcmp(config->objective, "decode") != 0 ? "objective" : config->no_projection ? "no_projection"
-                       : config->no_normalisation               ? "no_normalisation"
-                       : config->l1 > 0.0                       ? "l1"
-                       : config->random_start                   ? "random_start"
-                       : config->relative_read                  ? "relative_read"
-                       : config->slot_gate                      ? "slot_gate"
-                                                                : NULL;
+    const char *form = strcmp(config->objective, "decode") != 0    ? "objective"
+                       : strcmp(config->chunk_form, "frozen") != 0 ? "chunk_form"
+                       : strcmp(config->chunk_norm, "token") != 0  ? "chunk_norm"
+                       : config->no_projection                     ? "no_projection"
+                       : config->no_normalisation                  ? "no_normalisation"
+                       : config->l1 > 0.0                          ? "l1"
+                       : config->random_start                      ? "random_start"
+                       : config->relative_read                     ? "relative_read"
+                       : config->slot_gate                         ? "slot_gate"
+                                                                   : NULL;
     if (form != NULL && !any->form) {
         return error_set(error, "%s is a key of Lattice, and mixer \"%s\" is none: leave it out", form, config->mixer);
     }
@@ -359,6 +369,10 @@ static int check_mixers(const ModelConfig *config, Error *error)
         any.gate |= needs.gate && !needs.shared_gate;
         any.bare &= needs.bare;
         any.forget |= needs.forget || needs.may_forget;
+    }
+    if (config->max_seq_len != 0 && !has_open_window(config)) {
+        return error_set(error, "max_seq_len is %" PRId64 ", but no layer of mixer \"%s\" is attention without a window: leave it out", config->max_seq_len,
+                         config->mixer);
     }
     return check_used(config, &any, error);
 }

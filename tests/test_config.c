@@ -178,6 +178,8 @@ static void test_validate_mixers(void **state)
         {{.mixer = "linear", .gate_shift = 1.0}, 64, "gate_shift is set"},
         {{.mixer = "attention", .plain_codes = true}, 64, "plain_codes is set, but mixer \"attention\" normalises nothing"},
         {{.mixer = "attention:9", .plain_values = true}, 64, "plain_values is set"},
+        {{.mixer = "delta", .chunk_form = "gated"}, 64, "chunk_form is a key of Lattice"},
+        {{.mixer = "ttt", .chunk = 4, .chunk_norm = "chunk"}, 64, "chunk_norm is a key of Lattice"},
         {{.mixer = "attention", .unit_values = true}, 64, "unit_values is set, but mixer \"attention\" normalises nothing"},
         {{.mixer = "delta", .unit_values = true}, 64, "unit_values is set, but mixer \"delta\" answers in proportion to its values"},
         {{.mixer = "lattice", .plain_values = true, .unit_values = true}, 64, "plain_values and unit_values"},
@@ -200,6 +202,11 @@ static void test_validate_mixers(void **state)
     choose_mixer(&c, "lattice,attention");
     assert_int_equal(config_validate(&c, &error), -1);
     assert_non_null(strstr(error.text, "give max_seq_len, or attention:N"));
+    ModelConfig windowed = preset("nano");
+    windowed.max_seq_len = 9;
+    choose_mixer(&windowed, "attention:9,lattice");
+    assert_int_equal(config_validate(&windowed, &error), -1);
+    assert_non_null(strstr(error.text, "max_seq_len is 9, but no layer of mixer \"attention:9,lattice\" is attention without a window"));
 }
 
 static void test_layer_mixers(void **state)
