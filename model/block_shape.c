@@ -1,6 +1,6 @@
 #include "model/block_shape.h"
 
-// Width of the layer before alpha (mixers.md; Yang et al. 2023).
+// Width of the layer before alpha (docs/memories.md 8; Yang et al. 2023).
 #define DECAY_RANK 16
 
 static LatticeForm lattice_form(const ModelConfig *config)

@@ -43,7 +43,7 @@ typedef struct MatrixPlace {
 // How many of these matrices, listed in the order of the arena, begin at or before the offset.
 size_t matrix_places_until(const MatrixPlace *places, size_t count, size_t offset);
 
-// Start values (lattice.md 5 and 6): matrices and embedding N(0, 0.02²), output projections N(0, 0.02²/(2·n_layer)), convolutions N(0, 0.5²),
+// Start values (docs/memories.md 6): matrices and embedding N(0, 0.02²), output projections N(0, 0.02²/(2·n_layer)), convolutions N(0, 0.5²),
 // norms and factors 1, biases 0 except mu 4 and g: where a memory has a start state logit(√(m/(2·T·d))), with softmax_codes logit(m/√(2·T·d)), with
 // T = train_length and, with unit_values, 1 in place of d; for Mamba-2 steps of 0.001 to 0.1 (and rates exp(A) of 1 to 16); each plus gate_shift but Mamba-2's. state0 is one common direction
 // plus N(0, 0.02²), of ttt the noise alone, with random_start N(0, 1/d).

@@ -25,7 +25,7 @@ static void test_reference_shapes(void **state)
             Rng rng;
             rng_seed(&rng, i, (uint64_t)forget_gate);
             MixerCase c = new_case(s[0], s[1], s[2], s[3], s[4]);
-            // The write intensity that training starts from (lattice.md 6) on even shapes, strong writing on the others.
+            // The write intensity that training starts from (docs/memories.md 6) on even shapes, strong writing on the others.
             mixer_case_fill(&c, &pool, &rng, forget_gate == 1, i % 2 == 0 ? -3.0 : 0.0, 1.0);
             check_threads(1 + (int)(i % 3));
             check_against_reference(&c, "with dstates");

@@ -1,4 +1,4 @@
-// Causal softmax attention with rotary embedding and an optional window (mixers.md). m = d.
+// Causal softmax attention with rotary embedding and an optional window (docs/memories.md 8). m = d.
 //
 // Keys and values lie in blocks of BLOCK positions, cut at multiples of BLOCK from the sequence's start: a block is kᵀ [d, BLOCK], turned, then v [BLOCK, d].
 // A state is a ring of blocks, wide enough for the window; training keeps all blocks. Queries go through their blocks in order with a running maximum and sum

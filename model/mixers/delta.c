@@ -1,4 +1,4 @@
-// The delta rule (Yang et al. 2024; mixers.md): S = S + g (v − S k) kᵀ, o = S q.
+// The delta rule (Yang et al. 2024; docs/memories.md 8): S = S + g (v − S k) kᵀ, o = S q.
 #include "model/mixers/scan.h"
 
 INLINE float write(float *h, const float *p, const ScanToken *token, size_t d)

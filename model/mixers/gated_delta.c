@@ -1,4 +1,4 @@
-// The gated delta rule (Yang et al. 2024b; mixers.md): S̄ = mu S, S = S̄ + g (v − S̄ k) kᵀ, o = S q.
+// The gated delta rule (Yang et al. 2024b; docs/memories.md 8): S̄ = mu S, S = S̄ + g (v − S̄ k) kᵀ, o = S q.
 #include "model/mixers/scan.h"
 
 INLINE float write(float *h, const float *p, const ScanToken *token, size_t d)

@@ -1,4 +1,4 @@
-// Gated linear attention (Yang et al. 2023; mixers.md): S = S diag(alpha) + v kᵀ, o = S q, with a decay for each slot.
+// Gated linear attention (Yang et al. 2023; docs/memories.md 8): S = S diag(alpha) + v kᵀ, o = S q, with a decay for each slot.
 #include "model/mixers/scan.h"
 
 static const ScanRule rule = {

@@ -1,4 +1,4 @@
-// Lattice, exact orthogonal state recurrence with the decoding objective (lattice.md 2 and 3; arXiv 2504.05646).
+// Lattice, exact orthogonal state recurrence with the decoding objective (docs/memories.md 2 and 3; arXiv 2504.05646).
 //
 // One head's memory S holds m slots s_i, unit vectors of d numbers, as rows. Per token, with h = v − S k, u_i = s_i·h, a_i = g k_i:
 //

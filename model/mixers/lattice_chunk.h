@@ -1,4 +1,4 @@
-// Chunks of Lattice by matrix products (lattice.md 4): the memory is read at a chunk's start and written at its end, and never exists in between.
+// Chunks of Lattice by matrix products (docs/memories.md 4): the memory is read at a chunk's start and written at its end, and never exists in between.
 //
 // Let b_i be slot i at the chunk's start and h_t, c_t the objective's pair, all taken there; u_ti = b_i·h_t, a_ti = g_t c_ti. Every form is one recurrence,
 //

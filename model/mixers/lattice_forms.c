@@ -1,4 +1,4 @@
-// Lattice in all its forms (lattice.md 2 and 4): three objectives, exact and in chunks, and the ablations. lattice.c is the fast path of the default form.
+// Lattice in all its forms (docs/memories.md 2 and 4): three objectives, exact and in chunks, and the ablations. lattice.c is the fast path of the default form.
 //
 // Chunks without ablations go by matrix products (lattice_chunk.c) where a call brings more than one token of a chunk from its beginning. Everything else
 // goes token by token, here: chunks of 1, the ablations, decoding, and what a carried state still lacks of its chunk.

@@ -22,7 +22,7 @@ typedef enum LatticeObjective {
     LATTICE_SIMILARITY,
 } LatticeObjective;
 
-// Which Lattice (lattice.md 2 and 4). All zero: decode; in chunks the frozen form, normalised after every token; no ablation.
+// Which Lattice (docs/memories.md 2 and 4). All zero: decode; in chunks the frozen form, normalised after every token; no ablation.
 typedef struct LatticeForm {
     LatticeObjective objective;
     bool gated;              // chunk form

@@ -1,4 +1,4 @@
-// Lattice's output normalisation (appendix A of the paper; lattice.md 2): with z = S k and ẑ = z/‖z‖, S = mu S + (g/‖z‖) (v − ẑ (ẑ·v)) kᵀ, o = S q.
+// Lattice's output normalisation (appendix A of the paper; docs/memories.md 2): with z = S k and ẑ = z/‖z‖, S = mu S + (g/‖z‖) (v − ẑ (ẑ·v)) kᵀ, o = S q.
 #include "model/mixers/scan.h"
 
 // 1/‖z‖; 0 for a memory that gives nothing for this key: then nothing is written.

@@ -1,4 +1,4 @@
-// Test-time training with a linear model (TTT-Linear, Sun et al. 2024; mixers.md). m = d. With z = W k at the chunk's start and dz the gradient of
+// Test-time training with a linear model (TTT-Linear, Sun et al. 2024; docs/memories.md 8). m = d. With z = W k at the chunk's start and dz the gradient of
 // ½‖LN(z) − (v − k)‖² by z: W = W − g dz kᵀ and o = q + LN(W q). LN has a scale w and a bias b for each head.
 //
 // With hat = (z − mean) / sigma and e = w (w hat + b − v + k): dz = (e − mean(e) − hat mean(e hat)) / sigma.

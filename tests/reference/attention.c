@@ -1,4 +1,4 @@
-// Causal softmax attention with rotary embedding (mixers.md); m = d. It keeps no state of fixed size.
+// Causal softmax attention with rotary embedding (docs/memories.md 8); m = d. It keeps no state of fixed size.
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Lattice in all its forms (lattice.md 2 to 4), token by token: every state is kept, then walked back.
+// Lattice in all its forms (docs/memories.md 2 to 4), token by token: every state is kept, then walked back.
 #include <math.h>
 #include <string.h>
 
