@@ -452,7 +452,7 @@ static void help_sizes(const ArgProgram *program, FILE *out)
 
 void args_help(const ArgProgram *program, FILE *out)
 {
-    char left[128], text[512], value[128];
+    char left[128], text[1024], value[128];
     size_t width = strlen("-h, --help");
     for (size_t i = 0; i < program->n_specs; i++) {
         size_t length = (size_t)left_text(&program->specs[i], left, sizeof left);
@@ -469,7 +469,11 @@ void args_help(const ArgProgram *program, FILE *out)
             fprintf(out, "\n%*s", (int)width + 4, "");
         }
         default_text(spec, value, sizeof value);
-        snprintf(text, sizeof text, "%s%s", spec->help, value);
+        char choices[256] = "";
+        if (spec->choices != NULL) {
+            spec->choices(choices, sizeof choices);
+        }
+        snprintf(text, sizeof text, "%s%s%s%s", spec->help, choices[0] != 0 ? ": " : "", choices, value);
         print_wrapped(out, text, width + 4);
     }
     fprintf(out, "  %-*s  this text\n", (int)width, find_short(program, 'h') == NULL ? "-h, --help" : "    --help");

@@ -30,6 +30,7 @@ typedef struct ArgSpec {
     double min, max;      // bounds of ARG_SIZE and ARG_REAL, both 0 = unbounded; of ARG_TEXT max is the size of the target
     bool binary;          // ARG_SIZE: k = 1,024 (context lengths) instead of 1,000 (token counts); ARG_STRING: a list of such sizes
     bool given;           // set by args_parse when it stood on the command line
+    void (*choices)(char *text, size_t size);   // writes the names that --help lists behind `help`, where they stand in no constant; NULL: none
     struct PathList *list;   // ARG_STRING that may be given several times: receives every value, in order; else NULL: the last one counts
 } ArgSpec;
 

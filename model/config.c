@@ -40,7 +40,7 @@ static const ConfigKey config_keys[] = {
     {"norm_eps", "norm-eps", ARG_REAL, AT(norm_eps), 1e-30, 0.999999, NULL, "X", "added under the square roots of norms", false},
     {"tie_embeddings", "tie-embeddings", ARG_SWITCH, AT(tie_embeddings), 0, 0, NULL, NULL, "use the embedding as output head", false},
     {"mixer", "mixer", ARG_TEXT, AT(mixer), 0, CONFIG_MIXER_BYTES, NULL, "NAMES",
-     "what mixes tokens: lattice, delta, attention, ... (a wrong name shows them all); or a list a,b,... for the layers in turn", false},
+     "what mixes tokens (a list a,b,... goes round the layers)", false},
     {"objective", "objective", ARG_STRING, AT(objective), 0, 0, objectives, "NAME", "what Lattice learns of a token: decode, encode or similarity", false},
     {"chunk", "chunk", ARG_SIZE, AT(chunk), 1, 65536, NULL, "N", "tokens in a chunk (lattice, ttt); 1 is exact", false},
     {"chunk_form", "chunk-form", ARG_STRING, AT(chunk_form), 0, 0, chunk_forms, "NAME", "frozen or gated, for chunks above 1", false},
@@ -137,15 +137,22 @@ static const Mixer *row_of_forms(const Mixer *const *table, const Mixer *row)
     return *table != NULL ? *table : row;
 }
 
-static int unknown_mixer(const Mixer *const *table, const char *name, size_t length, Error *error)
+// The names that configurations know: "lattice, linear".
+static void list_mixers(char *text, size_t size)
 {
-    char list[256];
+    text[0] = 0;
     size_t used = 0;
-    for (; *table != NULL && used < sizeof list; table++) {
-        if ((*table)->serves == NULL) {
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", (*table)->name);
+    for (const Mixer *const *row = best_mixers(); *row != NULL && used < size; row++) {
+        if ((*row)->serves == NULL) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", (*row)->name);
         }
     }
+}
+
+static int unknown_mixer(const char *name, size_t length, Error *error)
+{
+    char list[256];
+    list_mixers(list, sizeof list);
     return error_set(error, "mixer \"%.*s\" does not exist in this build: choose from %s", (int)length, name, list);
 }
 
@@ -172,7 +179,7 @@ static int read_entry(LayerMixer *entry, size_t *length, const char *text, const
     *length = strcspn(text, ",");
     *entry = (LayerMixer){.mixer = find_row(table, text, name)};
     if (entry->mixer == NULL) {
-        return unknown_mixer(table, text, name, error);
+        return unknown_mixer(text, name, error);
     }
     return name == *length ? 0 : read_window(&entry->window, entry->mixer, text + name + 1, *length - name - 1, error);
 }
@@ -501,6 +508,7 @@ size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config)
         specs[i] = (ArgSpec){
             .name = key->flag, .kind = key->kind, .target = field(config, key), .value = key->value, .help = key->help,
             .min = key->min, .max = key->max, .binary = key->offset == offsetof(ModelConfig, max_seq_len),
+            .choices = key->kind == ARG_TEXT ? list_mixers : NULL,   // the mixer's key is the only one of this kind
         };
     }
     return N_KEYS;

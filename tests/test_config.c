@@ -134,6 +134,21 @@ static void test_validate(void **state)
     assert_int_equal(config_validate(&c, &error), 0);
 }
 
+// The tests of whole models run through model_choices: no mixer is missing there.
+static void test_choices_complete(void **state)
+{
+    (void)state;
+    for (const Mixer *const *row = kernels_available()[0]->mixers; *row != NULL; row++) {
+        bool found = (*row)->serves != NULL;
+        for (size_t i = 0; i < MODEL_CHOICES; i++) {
+            found = found || strcmp(model_choices[i].mixer, (*row)->name) == 0;
+        }
+        if (!found) {
+            fail_msg("mixer %s has no line of its own in tests/choices.h", (*row)->name);
+        }
+    }
+}
+
 // Every choice of a mixer is valid; what no layer would read, and what a mixer cannot run, is refused.
 static void test_validate_mixers(void **state)
 {
@@ -335,6 +350,29 @@ static int with_flags(ModelConfig *config, const char *name, Error *error, ...)
     return config_apply_flags(config, specs, n, error);
 }
 
+// --help names every mixer that there is.
+static void test_help_mixers(void **state)
+{
+    (void)state;
+    enum { MAX = 64 };
+    ModelConfig flags = preset("nano");
+    ArgSpec specs[MAX];
+    ArgProgram program = {"demo", "[flags]", "", specs, config_arg_specs(specs, MAX, &flags), 0, 0};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    args_help(&program, out);
+    fclose(out);
+    const char *mixer = strstr(text, "--mixer NAMES"), *end = strstr(text, "--objective");
+    assert_true(mixer != NULL && end > mixer);
+    for (const Mixer *const *row = kernels_available()[0]->mixers; *row != NULL; row++) {
+        const char *name = strstr(mixer, (*row)->name);
+        assert_true((name != NULL && name < end) == ((*row)->serves == NULL));
+    }
+    free(text);
+}
+
 static void test_flags(void **state)
 {
     (void)state;
@@ -371,8 +409,8 @@ static void test_flags(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets), cmocka_unit_test(test_validate), cmocka_unit_test(test_validate_mixers),
-        cmocka_unit_test(test_layer_mixers), cmocka_unit_test(test_json), cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_presets), cmocka_unit_test(test_validate), cmocka_unit_test(test_choices_complete), cmocka_unit_test(test_validate_mixers),
+        cmocka_unit_test(test_layer_mixers), cmocka_unit_test(test_json), cmocka_unit_test(test_help_mixers), cmocka_unit_test(test_flags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
