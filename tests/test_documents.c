@@ -26,9 +26,7 @@ static const ReferenceForm lattice_forms[] = {
     {.mixer = "lattice", .objective = "decode", .chunk = 1, .chunk_form = "frozen", .chunk_norm = "token", .slot_gate = true},
     {.mixer = "lattice", .objective = "similarity", .chunk = 5, .chunk_form = "frozen", .chunk_norm = "chunk", .slot_gate = true},
 };
-enum { N_FORMS = N_RIVALS + sizeof lattice_forms / sizeof lattice_forms[0] };
-
-static const ReferenceForm *numbered_form(size_t i) { return i < N_RIVALS ? &rival_forms[i] : &lattice_forms[i - N_RIVALS]; }
+enum { LATTICE_FORMS = sizeof lattice_forms / sizeof lattice_forms[0] };
 
 // Everything that one forward and backward of a batch sets; what is summed over documents last.
 typedef struct DocumentRows {
@@ -205,14 +203,16 @@ static void test_documents(void **state)
 {
     (void)state;
     static const size_t odd[5] = {2, 3, 133, 17, 20}, full[5] = {1, 1, 133, 64, 64};   // B, H, T, m, d
+    const Rivals rivals = rivals_list(false);
     for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        for (size_t i = 0; i < N_FORMS; i++) {
+        for (size_t i = 0; i < rivals.count + LATTICE_FORMS; i++) {
+            const ReferenceForm *form = i < rivals.count ? &rivals.forms[i] : &lattice_forms[i - rivals.count];
             bool best = kernels == kernels_available();
             if (best || i % 2 == 0) {
-                check_form(numbered_form(i), odd, *kernels, 2 * i);
+                check_form(form, odd, *kernels, 2 * i);
             }
             if (best || i % 2 == 1) {
-                check_form(numbered_form(i), full, *kernels, 2 * i + 1);
+                check_form(form, full, *kernels, 2 * i + 1);
             }
         }
     }

@@ -1,19 +1,9 @@
-// The fast rivals of Lattice (mixers.md), of every instruction set: against the reference on odd shapes, in pieces, with several threads.
+// The fast rivals of Lattice (docs/memories.md 8), of every instruction set: against the reference on odd shapes, in pieces, with several threads.
 #include "tests/mixer.h"
 #include "tests/rivals.h"
 
-// Backward, and forward of heads of other sizes than 64 × 64, by matrix products over chunks of 32 or 16 tokens (model/mixers/scan_chunk.h).
+// The longest chunk of those that go by matrix products (model/mixers/scan_chunk.h), as ReferenceNeeds.products says of a mixer.
 enum { CHUNK = 32 };
-static bool has_products(const ReferenceForm *form)
-{
-    static const char *const names[] = {"linear", "mamba2", "gla", "delta", "gated_delta"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(form->mixer, names[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 // B, H, T, m, d; where m = d is needed, m is taken for both.
 static MixerCase new_case(const ReferenceForm *form, const size_t size[5])
@@ -25,11 +15,12 @@ static MixerCase new_case(const ReferenceForm *form, const size_t size[5])
 static void test_needs(void **state)
 {
     (void)state;
+    const Rivals rivals = rivals_list(true);
     for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
-        for (size_t i = 0; i < N_CARRIED_RIVALS; i++) {
-            const Mixer *mixer = mixer_find((*kernels)->mixers, rival_forms[i].mixer);
+        for (size_t i = 0; i < rivals.count; i++) {
+            const Mixer *mixer = mixer_find((*kernels)->mixers, rivals.forms[i].mixer);
             assert_non_null(mixer);
-            ReferenceNeeds expected = reference_needs(&rival_forms[i]);
+            ReferenceNeeds expected = reference_needs(&rivals.forms[i]);
             MixerNeeds needs = mixer->needs;
             assert_int_equal(needs.gate, expected.gate);
             assert_int_equal(needs.forget, expected.forget && !expected.no_forget);
@@ -45,16 +36,17 @@ static void test_needs(void **state)
 static void test_reference_shapes(void **state)
 {
     (void)state;
+    const Rivals rivals = rivals_list(true);
     static const size_t shapes[][5] = {   // B, H, T, m, d
         {1, 1, 1, 16, 16}, {2, 3, 63, 17, 33}, {3, 1, 63, 48, 5}, {1, 1, 1000, 16, 64}, {1, 1, 96, 64, 64}, {1, 1, 100, 192, 64}, {1, 2, 100, 64, 192}, {1, 3, 33, 16, 20},
     };
-    for (size_t i = 0; i < N_CARRIED_RIVALS * (sizeof shapes / sizeof shapes[0]); i++) {
-        const ReferenceForm *form = &rival_forms[i % N_CARRIED_RIVALS];
+    for (size_t i = 0; i < rivals.count * (sizeof shapes / sizeof shapes[0]); i++) {
+        const ReferenceForm *form = &rivals.forms[i % rivals.count];
         for (int forget_gate = 0; forget_gate < (reference_needs(form).forget && reference_needs(form).no_forget ? 2 : 1); forget_gate++) {
             Pool pool = {0};
             Rng rng;
             rng_seed(&rng, i, (uint64_t)forget_gate);
-            MixerCase c = new_case(form, shapes[i / N_CARRIED_RIVALS]);
+            MixerCase c = new_case(form, shapes[i / rivals.count]);
             mixer_case_fill(&c, &pool, &rng, forget_gate == 1, i % 2 == 0 ? -3.0 : 0.0, 1.0);
             check_threads(1 + (int)(i % 3));
             check_against_reference(&c, "with dstates");
@@ -70,17 +62,18 @@ static void test_reference_shapes(void **state)
 static void test_cuts(void **state)
 {
     (void)state;
+    const Rivals rivals = rivals_list(true);
     static const size_t shapes[][5] = {{1, 2, 100, 16, 24}, {3, 1, 67, 5, 33}, {2, 1, 40, 64, 64}, {1, 1, 300, 1, 8}};
-    for (size_t i = 0; i < 4 * N_CARRIED_RIVALS; i++) {
+    for (size_t i = 0; i < 4 * rivals.count; i++) {
         Pool pool = {0};
         Rng rng;
         rng_seed(&rng, 11, i);
-        MixerCase c = new_case(&rival_forms[i % N_CARRIED_RIVALS], shapes[i / N_CARRIED_RIVALS]);
+        MixerCase c = new_case(&rivals.forms[i % rivals.count], shapes[i / rivals.count]);
         mixer_case_fill(&c, &pool, &rng, i % 2 == 1, -1.0, 2.0);
         for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
             check_threads(1 + (int)(i % 2));
             // Token by token is another order of operations than by matrix products.
-            bool other = has_products(&c.form) && !(c.n_slot == 64 && c.d_head == 64);
+            bool other = reference_needs(&c.form).products && !(c.n_slot == 64 && c.d_head == 64);
             check_cuts_within(&c, *kernels, reference_needs(&c.form).state, other ? GOLDEN_FAST_OUTPUT : 0.0);
         }
         pool_free(&pool);
@@ -90,12 +83,13 @@ static void test_cuts(void **state)
 static void test_threads(void **state)
 {
     (void)state;
+    const Rivals rivals = rivals_list(true);
     static const size_t shape[5] = {3, 3, 130, 16, 40};
-    for (size_t i = 0; i < N_CARRIED_RIVALS; i++) {
+    for (size_t i = 0; i < rivals.count; i++) {
         Pool pool = {0};
         Rng rng;
         rng_seed(&rng, 13, i);
-        MixerCase c = new_case(&rival_forms[i], shape);
+        MixerCase c = new_case(&rivals.forms[i], shape);
         mixer_case_fill(&c, &pool, &rng, true, -1.0, 1.0);
         check_same_for_threads(&c);
         pool_free(&pool);
@@ -106,15 +100,16 @@ static void test_threads(void **state)
 static void test_chunk_borders(void **state)
 {
     (void)state;
+    const Rivals rivals = rivals_list(true);
     static const size_t lengths[] = {2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 97};
-    for (size_t i = 0; i < N_CARRIED_RIVALS; i++) {
-        bool here = has_products(&rival_forms[i]) || strcmp(rival_forms[i].mixer, "ttt") == 0;
+    for (size_t i = 0; i < rivals.count; i++) {
+        bool here = reference_needs(&rivals.forms[i]).products || rivals.forms[i].chunk > 1;
         for (size_t l = 0; here && l < sizeof lengths / sizeof lengths[0]; l++) {
             Pool pool = {0};
             Rng rng;
             rng_seed(&rng, 19, i * 100 + l);
             size_t size[5] = {1, 2, lengths[l], 3 + l, 40 - 2 * l};
-            MixerCase c = new_case(&rival_forms[i], size);
+            MixerCase c = new_case(&rivals.forms[i], size);
             mixer_case_fill(&c, &pool, &rng, true, 0.0, 2.0);
             check_against_reference(&c, "borders");
             pool_free(&pool);
@@ -151,13 +146,14 @@ static void test_decays(void **state)
 static void test_nan(void **state)
 {
     (void)state;
+    const Rivals rivals = rivals_list(true);
     enum { HEADS = 2, LENGTH = 50, D = 20, BAD = 37 };
     static const size_t shape[5] = {1, HEADS, LENGTH, D, D};
-    for (size_t form = 0; form < N_CARRIED_RIVALS; form++) {
+    for (size_t form = 0; form < rivals.count; form++) {
         Pool pool = {0};
         Rng rng;
         rng_seed(&rng, 17, form);
-        MixerCase c = new_case(&rival_forms[form], shape);
+        MixerCase c = new_case(&rivals.forms[form], shape);
         mixer_case_fill(&c, &pool, &rng, false, -1.0, 1.0);
         for (size_t j = 0; j < D; j++) {
             c.v[(1 * LENGTH + BAD) * D + j] = NAN;
@@ -167,7 +163,7 @@ static void test_nan(void **state)
             MixerResult r = mixer_case_fast(&pool, &c, *kernels);
             for (size_t i = 0; i < HEADS * LENGTH * D; i++) {
                 size_t t = i / D % LENGTH;
-                bool may = has_products(&rival_forms[form]) && i / D / LENGTH == 1 && t < BAD && t >= BAD / CHUNK * CHUNK;
+                bool may = reference_needs(&rivals.forms[form]).products && i / D / LENGTH == 1 && t < BAD && t >= BAD / CHUNK * CHUNK;
                 assert_true(may || isnan(r.o[i]) == (i / D / LENGTH == 1 && t >= BAD && t < last));
             }
         }

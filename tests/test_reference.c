@@ -6,6 +6,7 @@
 
 #include "tests/choices.h"
 #include "tests/reference/golden.h"
+#include "tests/rivals.h"
 
 // ---- Central differences ----
 
@@ -312,27 +313,13 @@ static void test_lattice_differences(void **state)
 static void test_rival_differences(void **state)
 {
     (void)state;
-    static const struct {
-        ReferenceForm form;
-        bool forget_gate;
-    } rivals[] = {
-        {{.mixer = "linear", .chunk = 1}, false},
-        {{.mixer = "mamba2", .chunk = 1}, true},
-        {{.mixer = "gla", .chunk = 1}, false},
-        {{.mixer = "delta", .chunk = 1}, false},
-        {{.mixer = "gated_delta", .chunk = 1}, true},
-        {{.mixer = "output_norm", .chunk = 1}, true},
-        {{.mixer = "output_norm", .chunk = 1}, false},
-        {{.mixer = "ttt", .chunk = 1}, false},
-        {{.mixer = "ttt", .chunk = 3}, false},
-        {{.mixer = "ttt", .chunk = 64}, false},
-        {{.mixer = "attention", .chunk = 1}, false},
-        {{.mixer = "attention", .chunk = 1, .window = 1}, false},
-        {{.mixer = "attention", .chunk = 1, .window = 4}, false},
-    };
-    for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; i++) {
+    const Rivals rivals = rivals_list(false);
+    for (size_t i = 0; i < rivals.count; i++) {
+        ReferenceNeeds needs = reference_needs(&rivals.forms[i]);
         for (size_t size = 0; size < 3; size++) {
-            check_mixer_differences(rivals[i].form, rivals[i].forget_gate, mixer_sizes[size], 1000 + 3 * i + size);
+            for (int forget_gate = needs.no_forget ? 0 : 1; forget_gate <= (needs.forget ? 1 : 0); forget_gate++) {
+                check_mixer_differences(rivals.forms[i], forget_gate == 1, mixer_sizes[size], 1000 + 3 * i + size);
+            }
         }
     }
 }

@@ -56,13 +56,15 @@ typedef struct ReferenceMixer {
 } ReferenceMixer;
 
 #define RECURRENT reference_recurrent_forward, reference_recurrent_backward
+
+// All that the tests know of a mixer. Which ones there are to test, the table of the fast ones says (tests/rivals.h).
 static const ReferenceMixer mixers[] = {
     {"lattice", true, {.gate = true, .forget = true, .no_forget = true, .start = true, .state = true}, reference_lattice_forward, reference_lattice_backward},
-    {"linear", false, {.no_forget = true, .state = true}, RECURRENT},
-    {"mamba2", false, {.gate = true, .forget = true, .state = true, .shared_gate = true}, RECURRENT},
-    {"gla", false, {.no_forget = true, .slot_decay = true, .state = true}, RECURRENT},
-    {"delta", false, {.gate = true, .no_forget = true, .state = true}, RECURRENT},
-    {"gated_delta", false, {.gate = true, .forget = true, .state = true}, RECURRENT},
+    {"linear", false, {.no_forget = true, .state = true, .products = true}, RECURRENT},
+    {"mamba2", false, {.gate = true, .forget = true, .state = true, .shared_gate = true, .products = true}, RECURRENT},
+    {"gla", false, {.no_forget = true, .slot_decay = true, .state = true, .products = true}, RECURRENT},
+    {"delta", false, {.gate = true, .no_forget = true, .state = true, .products = true}, RECURRENT},
+    {"gated_delta", false, {.gate = true, .forget = true, .state = true, .products = true}, RECURRENT},
     {"output_norm", false, {.gate = true, .forget = true, .no_forget = true, .start = true, .state = true}, RECURRENT},
     {"ttt", true, {.gate = true, .no_forget = true, .start = true, .norm = true, .state = true, .square = true}, RECURRENT},
     {"attention", false, {.no_forget = true, .square = true, .bare = true}, reference_attention_forward, reference_attention_backward},

@@ -1,4 +1,4 @@
-// The rivals with a memory of linear writes (mixers.md): linear, mamba2, gla, delta, gated_delta, output_norm, ttt.
+// The rivals with a memory of linear writes (docs/memories.md 8).
 //
 // All are S = S diag(decay) + c h kᵀ and o = S q, with decay 1, mu or alpha; they differ in h [d] and c, which may read p = S k.
 #include <math.h>
@@ -23,12 +23,20 @@ typedef struct Recurrence {
     double *p, *h;      // [d] of the token at hand
 } Recurrence;
 
+// Mixers that do not stand here are plain: they differ in their gates and decays alone.
+static const struct {
+    const char *mixer;
+    Kind kind;
+} kinds[] = {{"delta", KIND_DELTA}, {"gated_delta", KIND_DELTA}, {"output_norm", KIND_OUTPUT_NORM}, {"ttt", KIND_TTT}};
+
 static Kind kind_of(const char *mixer)
 {
-    return strcmp(mixer, "ttt") == 0           ? KIND_TTT
-           : strcmp(mixer, "output_norm") == 0 ? KIND_OUTPUT_NORM
-           : strstr(mixer, "delta") != NULL    ? KIND_DELTA
-                                               : KIND_PLAIN;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(mixer, kinds[i].mixer) == 0) {
+            return kinds[i].kind;
+        }
+    }
+    return KIND_PLAIN;
 }
 
 static double gate_of(const ReferenceTensors *in, size_t t) { return in->g != NULL ? in->g[t] : 1.0; }

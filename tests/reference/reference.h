@@ -123,6 +123,7 @@ typedef struct ReferenceNeeds {
     bool square;             // m = d
     bool shared_gate;        // in a model, g and mu come from one number: softplus and decay
     bool bare;               // in a model, no convolution, gate and norm around it
+    bool products;           // its fast code goes by matrix products over chunks (scan_chunk.h): as token by token, but for rounding
 } ReferenceNeeds;
 
 // Of a supported form.
