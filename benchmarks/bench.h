@@ -28,7 +28,7 @@ int no_memory(Error *error);
 
 // Parts (gemm.c, mixers.c, infer.c). Each prints its lines and returns 0, or -1 with `error` set.
 int bench_gemm(Bench *bench, Error *error);      // the three products of each linear layer over the peak, and over oneDNN's and OpenBLAS's
-int bench_mixers(Bench *bench, Error *error);    // Lattice's chunk forms and the rivals, d = m = 64 and 2,048 tokens: tokens of one head a second over the exact form's
+int bench_mixers(Bench *bench, Error *error);    // one layer's memory: Lattice's chunk forms and the rivals over Lattice's exact form
 int bench_prefill(Bench *bench, Error *error);   // a prompt of 4,096 tokens: 2·(parameters without the head) a token over the peak of products
 int bench_decode(Bench *bench, Error *error);    // tokens/s over read bandwidth / bytes of weights
 int bench_long(Bench *bench, Error *error);      // decoding at position 1,000,000 over decoding at position 100

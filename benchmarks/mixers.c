@@ -1,4 +1,5 @@
-// ./bench mixers: Lattice's chunk forms and the rivals beside Lattice's exact form, forward and backward.
+// ./bench mixers: Lattice's chunk forms and the rivals beside Lattice's exact form, forward and backward of one layer of the preset (all its heads) without
+// what stands around the memory.
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -100,22 +101,30 @@ static int mixer_seconds(Spread *seconds, const Mixer *mixer, const MixerShape *
     return 0;
 }
 
-// The rivals with a memory, in the forms that training runs.
-static int bench_rivals(Bench *bench, const MixerShape *shape, double ceiling, Error *error)
+static double token_count(const MixerShape *shape) { return (double)(shape->batch * shape->length); }
+
+static int bench_rival(Bench *bench, const Mixer *mixer, const MixerShape *shape, size_t chunk, double exact, Error *error)
 {
-    static const struct {
-        const char *name;
-        size_t chunk;
-    } rivals[] = {{"linear", 1}, {"mamba2", 1}, {"gla", 1}, {"delta", 1}, {"gated_delta", 1}, {"output_norm", 1}, {"ttt", 1}, {"ttt", 16}};
-    for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++) {
-        Spread seconds;
-        char label[64];
-        const Mixer *mixer = mixer_find(bench->kernels->mixers, rivals[i].name);
-        if (mixer_seconds(&seconds, mixer, shape, rivals[i].chunk, (LatticeForm){.gated = false}, (size_t)bench->runs, error) != 0) {
+    Spread seconds;
+    char label[64];
+    if (mixer_seconds(&seconds, mixer, shape, chunk, (LatticeForm){.gated = false}, (size_t)bench->runs, error) != 0) {
+        return -1;
+    }
+    snprintf(label, sizeof label, mixer->needs.chunk ? "%s %zu" : "%s", mixer->name, chunk);
+    report_line(&bench->report, label, rate_of(seconds, token_count(shape)), "tokens/s", exact, 0.0);
+    return 0;
+}
+
+// Every other row of the table of mixers; those with chunks also in chunks of 16.
+static int bench_rivals(Bench *bench, const MixerShape *shape, double exact, Error *error)
+{
+    for (const Mixer *const *row = bench->kernels->mixers; *row != NULL; row++) {
+        if (strcmp((*row)->name, "lattice") == 0 || (*row)->serves != NULL) {
+            continue;
+        }
+        if (bench_rival(bench, *row, shape, 1, exact, error) != 0 || ((*row)->needs.chunk && bench_rival(bench, *row, shape, 16, exact, error) != 0)) {
             return -1;
         }
-        snprintf(label, sizeof label, mixer->needs.chunk ? "%s %zu" : "%s", rivals[i].name, rivals[i].chunk);
-        report_line(&bench->report, label, rate_of(seconds, (double)(shape->length * shape->n_head)), "tokens/s", ceiling, 0.0);
     }
     return 0;
 }
@@ -124,15 +133,15 @@ int bench_mixers(Bench *bench, Error *error)
 {
     const Mixer *const *mixers = bench->kernels->mixers;
     size_t runs = (size_t)bench->runs;
-    enum { LENGTH = 2048, HEADS = 4, SIZE = 64 };
     static const size_t chunks[] = {4, 8, 16, 32, 64};
-    MixerShape shape = {.batch = 1, .length = LENGTH, .n_head = HEADS, .n_slot = SIZE, .d_head = SIZE};
-    const double tokens = (double)LENGTH * HEADS;
+    MixerShape shape = {.batch = (size_t)bench->micro_batch, .length = (size_t)bench->seq_len, .n_head = (size_t)bench->config.n_head,
+                        .n_slot = (size_t)bench->config.n_slot, .d_head = (size_t)bench->config.d_head};
     Spread seconds;
     if (mixer_seconds(&seconds, mixer_find(mixers, "lattice"), &shape, 1, (LatticeForm){.gated = false}, runs, error) != 0) {
         return -1;
     }
-    Spread exact = rate_of(seconds, tokens);
+    Spread exact = rate_of(seconds, token_count(&shape));
+    report_beside(&bench->report, "exact");
     report_line(&bench->report, "lattice exact", exact, "tokens/s", 0.0, 0.0);
     for (size_t form = 0; form < 4; form++) {
         bool gated = form % 2 == 1, chunk_norm = form / 2 == 1;
@@ -143,8 +152,10 @@ int bench_mixers(Bench *bench, Error *error)
                 return -1;
             }
             snprintf(label, sizeof label, "lattice %s %zu, norm per %s", gated ? "gated" : "frozen", chunks[i], chunk_norm ? "chunk" : "token");
-            report_line(&bench->report, label, rate_of(seconds, tokens), "tokens/s", exact.median, chunks[i] == 16 && form == 0 ? 1.5 : 0.0);
+            report_line(&bench->report, label, rate_of(seconds, token_count(&shape)), "tokens/s", exact.median, chunks[i] == 16 && form == 0 ? 1.5 : 0.0);
         }
     }
-    return bench_rivals(bench, &shape, exact.median, error);
+    int result = bench_rivals(bench, &shape, exact.median, error);
+    report_beside(&bench->report, NULL);
+    return result;
 }

@@ -46,12 +46,19 @@ static void print_line(Report *report, const Line *line)
         print_json(line, ratio);
     } else {
         if (!report->header) {
-            printf("%-34s %12s %21s  %-9s %10s %7s %9s\n", "what", "median", "least … most", "unit", "ceiling", "share", "required");
+            printf("%-34s %12s %21s  %-9s %10s %7s %9s\n", "what", "median", "least … most", "unit",
+                   report->beside != NULL ? report->beside : "ceiling", "share", "required");
             report->header = true;
         }
         print_row(line, ratio);
     }
     fflush(stdout);
+}
+
+void report_beside(Report *report, const char *what)
+{
+    report->beside = what;
+    report->header = false;
 }
 
 void report_line(Report *report, const char *name, Spread value, const char *unit, double ceiling, double required)

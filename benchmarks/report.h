@@ -23,7 +23,11 @@ typedef struct Ceilings {
 typedef struct Report {
     bool json;
     bool header;   // printed already
+    const char *beside;   // what the table calls the column of ceilings; NULL: that
 } Report;
+
+// The lines that follow stand beside something else than a ceiling (NULL: beside one again), which the table says by a new header.
+void report_beside(Report *report, const char *what);
 
 // One line: value and spread in `unit`; ceiling (0: none) in the same unit; `required` share of the ceiling (0: none), reached from below.
 void report_line(Report *report, const char *name, Spread value, const char *unit, double ceiling, double required);

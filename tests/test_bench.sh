@@ -45,6 +45,12 @@ $(awk 'BEGIN { print 4 * 9 * 64 * 2 * 64 * 64 / 1e6 }') mixer forward
 $(awk 'BEGIN { print 4 * 28 * 64 * 2 * 64 * 64 / 1e6 }') mixer backward
 END
 done
+# Mixers of the preset, every one beside the exact form of Lattice.
+"$bench" mixers --preset nano --micro-batch 1 --seq-len 64 --runs 1 --threads 1 --json >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
+exact=$(field "lattice exact" value)
+for mixer in "lattice frozen 16, norm per token" linear mamba2 gla delta gated_delta output_norm "ttt 1" "ttt 16" attention; do
+    holds "$(field "$mixer" value) > 0 && $(field "$mixer" ceiling) == $exact"
+done
 "$bench" --only tokenizer --runs 1 --json >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 for text in "one thread" "mixed scripts" "1 MB of one letter"; do
     rate=$(field "tokenizer encode, $text" value)
