@@ -490,7 +490,7 @@ int main(int argc, char **argv)
         {.name = "greedy", .kind = ARG_SWITCH, .target = &options->greedy, .help = "always the likeliest token"},
         {.name = "seed", .kind = ARG_SIZE, .target = &options->seed, .value = "N", .help = "same seed, same text", .min = 0, .max = 9e15},
         {.name = "num-samples", .kind = ARG_SIZE, .target = &options->n_samples, .value = "N",
-         .help = "continuations to decode together, printed one after the other (to 16: as alone, bit by bit)", .min = 1, .max = 4096},
+         .help = "continuations to decode together, printed one after the other (to 16: each the same, however many)", .min = 1, .max = 4096},
         {.name = "interactive", .short_name = 'i', .kind = ARG_SWITCH, .target = &options->interactive,
          .help = "read lines and continue each, keeping the memory"},
         {.name = "tokenizer", .kind = ARG_STRING, .target = &options->tokenizer, .value = "FILE",

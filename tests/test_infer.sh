@@ -58,6 +58,13 @@ says err "^prompt: [2-9] tokens"   # the second half alone is read
 "$generate" "$run" -p "The" -n 12 --num-samples 3 --threads 1 >"$work/other" 2>/dev/null
 same samples other "threads change the samples"
 
+# A sample does not depend on how many there are.
+"$generate" "$run" -p "The" -n 12 --num-samples 2 >"$work/two" 2>/dev/null
+for file in samples two; do
+    awk '/^--- sample [0-9]+ of [0-9]+ ---$/ { number = $3; next } number == 2' "$work/$file" >"$work/second_of_$file"
+done
+same second_of_samples second_of_two "the second of two samples is not the second of three"
+
 # The first sample is what there is without --num-samples.
 "$generate" "$run" -p "The" -n 12 >"$work/other" 2>/dev/null
 [ "$(sed -n 2p "$work/samples")" = "$(head -n 1 "$work/other")" ] || fail "the first of three samples is not the text alone: $(cat "$work/samples" "$work/other")"
