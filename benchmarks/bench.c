@@ -412,7 +412,7 @@ int main(int argc, char **argv)
         {.name = "only", .kind = ARG_STRING, .target = &only, .value = "PART", .help = "the same as PART alone"},
         {.name = "json", .kind = ARG_SWITCH, .target = &bench.report.json, .help = "one JSON object a line instead of the table"},
         {.name = "preset", .kind = ARG_STRING, .target = &bench.preset, .value = "NAME", .help = "shape of the model"},
-        {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step, and of mixers", .min = 1, .max = 4096},
+        {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step; for mixers they are one", .min = 1, .max = 4096},
         {.name = "seq-len", .kind = ARG_SIZE, .target = &bench.seq_len, .value = "N", .help = "tokens of a sequence", .min = 1, .max = 1 << 20, .binary = true},
         {.name = "runs", .kind = ARG_SIZE, .target = &bench.runs, .value = "N", .help = "repetitions; the table shows median, least and most", .min = 1, .max = 64},
         {.name = "tokenizer", .kind = ARG_STRING, .target = &bench.tokenizer, .value = "FILE", .help = "--only tokenizer or prepare: this one; else one is trained on the text"},

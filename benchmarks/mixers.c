@@ -1,5 +1,5 @@
 // ./bench mixers: Lattice's chunk forms and the rivals beside Lattice's exact form, forward and backward of one layer of the preset (all its heads) without
-// what stands around the memory.
+// what stands around the memory; 2,048 tokens unless --micro-batch and --seq-len say otherwise.
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -134,7 +134,8 @@ int bench_mixers(Bench *bench, Error *error)
     const Mixer *const *mixers = bench->kernels->mixers;
     size_t runs = (size_t)bench->runs;
     static const size_t chunks[] = {4, 8, 16, 32, 64};
-    MixerShape shape = {.batch = (size_t)bench->micro_batch, .length = (size_t)bench->seq_len, .n_head = (size_t)bench->config.n_head,
+    // As many tokens as a training step of the usual sizes, in one sequence.
+    MixerShape shape = {.batch = 1, .length = (size_t)(bench->micro_batch * bench->seq_len), .n_head = (size_t)bench->config.n_head,
                         .n_slot = (size_t)bench->config.n_slot, .d_head = (size_t)bench->config.d_head};
     Spread seconds;
     if (mixer_seconds(&seconds, mixer_find(mixers, "lattice"), &shape, 1, (LatticeForm){.gated = false}, runs, error) != 0) {
