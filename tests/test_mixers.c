@@ -96,6 +96,21 @@ static void test_threads(void **state)
     }
 }
 
+// A state is the memory alone, but for chunks of ttt: they need the one at their start, too.
+static void test_state_floats(void **state)
+{
+    (void)state;
+    Rivals rivals = rivals_list(true);
+    for (size_t i = 0; i < rivals.count; i++) {
+        const ReferenceForm *form = &rivals.forms[i];
+        const Mixer *mixer = mixer_find(kernels_available()[0]->mixers, form->mixer);
+        ModelConfig config = {.n_head = 3, .n_slot = 8, .d_head = 8, .chunk = (int64_t)form->chunk};
+        if (mixer->state_floats != NULL) {
+            assert_int_equal(mixer->state_floats(&config), (form->chunk > 1 ? 2 : 1) * 3 * 8 * 8);
+        }
+    }
+}
+
 // Lengths around the borders of chunks, and between kept memories.
 static void test_chunk_borders(void **state)
 {
@@ -176,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_needs), cmocka_unit_test(test_reference_shapes), cmocka_unit_test(test_cuts), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_chunk_borders), cmocka_unit_test(test_decays), cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_state_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

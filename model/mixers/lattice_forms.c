@@ -25,8 +25,11 @@ static size_t head_kept_floats(const MixerShape *shape)
     return 2 * states > states + inputs ? 2 * states : states + inputs;
 }
 
-// The memory, then the chunks' starts: [H][m, d] each.
-static size_t state_floats(const ModelConfig *config) { return 2 * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head; }
+// The memory, then in chunks of more than one token the chunks' starts: [H][m, d] each.
+static size_t state_floats(const ModelConfig *config)
+{
+    return (config->chunk > 1 ? 2 : 1) * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head;
+}
 
 // What a training forward keeps of one head, or of one of its documents. Token by token: the memory and the chunk's start before each group; by chunks: the
 // memory before some of them, and what chunk_forward keeps of every token.
@@ -59,12 +62,10 @@ static size_t head_scratch_floats(const MixerShape *shape, bool backward)
 
 static size_t scratch_floats(const MixerShape *shape, bool backward) { return shape->batch * shape->n_head * head_scratch_floats(shape, backward); }
 
-// The start as it is: the forward of position 0 knows whether it is to be normalised.
+// The start as it is: the forward of position 0 knows whether it is to be normalised. It also sets the chunk's start, where there is one.
 static void state_init(float *state, const float *state0, const MixerShape *shape)
 {
-    size_t size = shape->n_head * head_floats(shape);
-    memcpy(state, state0, size * sizeof(float));
-    memcpy(state + size, state0, size * sizeof(float));
+    memcpy(state, state0, shape->n_head * head_floats(shape) * sizeof(float));
 }
 
 static bool projects(const Head *head) { return !head->form.no_projection && !head->form.no_normalisation; }
@@ -198,8 +199,8 @@ static void forward(float *o, float *saved, float *scratch, float *states, size_
         Head head = head_of(in, shape, b, h);
         float *own = scratch + task * own_floats, *out = o + b * length * width + h * head.d;
         if (states != NULL) {
-            float *s = states + b * state_stride + h * size;
-            forward_any(out, width, NULL, NULL, s, s + shape->n_head * size, own + 2 * size, &head);
+            float *s = states + b * state_stride + h * size, *base = head.chunk > 1 ? s + shape->n_head * size : NULL;
+            forward_any(out, width, NULL, NULL, s, base, own + 2 * size, &head);
             continue;
         }
         const uint8_t *starts = sequence_starts(shape->starts, b, length);

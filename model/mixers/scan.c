@@ -27,18 +27,17 @@ size_t ISA_NAME(scan_scratch_floats)(const MixerShape *shape, bool backward, con
 
 size_t ISA_NAME(scan_state_floats)(const ModelConfig *config, const ScanRule *rule)
 {
-    return memories(rule) * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head;
+    size_t count = config->chunk > 1 ? memories(rule) : 1;
+    return count * (size_t)config->n_head * (size_t)config->n_slot * (size_t)config->d_head;
 }
 
-void ISA_NAME(scan_state_init)(float *state, const float *state0, const MixerShape *shape, const ScanRule *rule)
+void ISA_NAME(scan_state_init)(float *state, const float *state0, const MixerShape *shape)
 {
     size_t size = shape->n_head * head_floats(shape);
-    for (size_t i = 0; i < memories(rule); i++) {
-        if (state0 != NULL) {
-            memcpy(state + i * size, state0, size * sizeof(float));
-        } else {
-            memset(state + i * size, 0, size * sizeof(float));
-        }
+    if (state0 != NULL) {
+        memcpy(state, state0, size * sizeof(float));
+    } else {
+        memset(state, 0, size * sizeof(float));
     }
 }
 
@@ -96,7 +95,8 @@ void ISA_NAME(scan_forward)(float *o, float *saved, float *scratch, float *state
         float *out = o + b * length * width + h * shape->d_head, *s = scratch + index * own_floats, *rest = s + kept;
         if (states != NULL) {
             s = states + b * state_stride + h * size;
-            forward_head(&(ScanTask){.o = out, .o_row = width, .s = s, .base = rule->chunked ? s + shape->n_head * size : NULL, .scratch = rest}, &head);
+            float *base = rule->chunked && in->chunk > 1 ? s + shape->n_head * size : NULL;
+            forward_head(&(ScanTask){.o = out, .o_row = width, .s = s, .base = base, .scratch = rest}, &head);
             continue;
         }
         const uint8_t *starts = sequence_starts(shape->starts, b, length);
@@ -106,7 +106,7 @@ void ISA_NAME(scan_forward)(float *o, float *saved, float *scratch, float *state
             ScanHead document = head_document(&head, first, end - first);
             ScanTask task = {.o = out + first * width, .o_row = width, .s = s, .base = rule->chunked ? s + size : NULL, .scratch = rest};
             task.kept = own == NULL ? NULL : own + kept_before(first) * kept;
-            ISA_NAME(scan_state_init)(s, at(in->state0, h * size), &one, rule);
+            ISA_NAME(scan_state_init)(s, at(in->state0, h * size), &one);
             forward_head(&task, &document);
         }
     }

@@ -90,12 +90,12 @@ typedef struct ScanBackwardTask {
 typedef void (*ScanForwardHead)(const ScanTask *task, const ScanHead *head);
 typedef void (*ScanBackwardHead)(const ScanBackwardTask *task, const ScanHead *head);
 
-// The mixer's functions for a rule. state: [H][m, d], and after all heads' as much again for the chunk's start where the rule is chunked.
+// The mixer's functions for a rule. state: [H][m, d], and after all heads' as much again for the chunk's start where a chunked rule has chunks above 1.
 size_t ISA_NAME(scan_saved_floats)(const MixerShape *shape, const ScanRule *rule);
 size_t ISA_NAME(scan_scratch_floats)(const MixerShape *shape, bool backward, const ScanRule *rule);
 size_t ISA_NAME(scan_state_floats)(const ModelConfig *config, const ScanRule *rule);
-// Copies state0, or zeros where it is NULL.
-void ISA_NAME(scan_state_init)(float *state, const float *state0, const MixerShape *shape, const ScanRule *rule);
+// Copies state0, or zeros where it is NULL, into the memory; the forward of a chunk's first token sets the chunk's start.
+void ISA_NAME(scan_state_init)(float *state, const float *state0, const MixerShape *shape);
 void ISA_NAME(scan_forward)(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape,
                             const ScanRule *rule, ScanForwardHead forward_head);
 void ISA_NAME(scan_backward)(const MixerGradients *grad, const float *do_, const float *dstates, size_t state_stride, const float *saved, float *scratch,
@@ -448,7 +448,7 @@ INLINE void scan_backward_any(const ScanBackwardTask *task, const ScanHead *head
     static size_t scratch_floats(const MixerShape *shape, bool backward) { return ISA_NAME(scan_scratch_floats)(shape, backward, &(rule)); }         \
     static void state_init(float *state, const float *state0, const MixerShape *shape)                                                               \
     {                                                                                                                                                \
-        ISA_NAME(scan_state_init)(state, state0, shape, &(rule));                                                                                    \
+        ISA_NAME(scan_state_init)(state, state0, shape);                                                                                             \
     }                                                                                                                                                \
     static void forward(float *o, float *saved, float *scratch, float *states, size_t state_stride, const MixerTensors *in, const MixerShape *shape) \
     {                                                                                                                                                \

@@ -215,7 +215,8 @@ void mixer_case_tensors(MixerTensors *in, MixerShape *shape, Pool *pool, const M
 
 size_t mixer_case_state_floats(const Mixer *mixer, const MixerTensors *in, const MixerShape *shape)
 {
-    ModelConfig config = {.n_head = (int64_t)shape->n_head, .n_slot = (int64_t)shape->n_slot, .d_head = (int64_t)shape->d_head};
+    ModelConfig config = {.n_head = (int64_t)shape->n_head, .n_slot = (int64_t)shape->n_slot, .d_head = (int64_t)shape->d_head,
+                          .chunk = (int64_t)in->chunk};
     return mixer->state_floats != NULL ? mixer->state_floats(&config) : mixer->window_state_floats(shape, in->window);
 }
 
