@@ -79,13 +79,24 @@ static void fill_table(float *table, const MixerShape *shape)
     }
 }
 
+// a·b + c, in one rounding where processors have that. Left to itself a compiler may fuse another product in a loop's vectors than in what is left of it, and
+// which numbers go by vectors depends on where arrays lie: the first sequence would get other bits than the others.
+INLINE float multiply_add(float a, float b, float c)
+{
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 // out_i (at stride `step`) = scale x [d], its pairs turned by the table's row; backwards with sign −1. A last odd number is not turned.
 INLINE void rotate(float *out, size_t step, const float *x, const float *table, float scale, float sign, size_t d)
 {
     for (size_t i = 0; i + 1 < d; i += 2) {
         float c = table[i] * scale, s = table[i + 1] * scale * sign, a = x[i], b = x[i + 1];
-        out[i * step] = c * a - s * b;
-        out[(i + 1) * step] = s * a + c * b;
+        out[i * step] = multiply_add(c, a, -(s * b));
+        out[(i + 1) * step] = multiply_add(s, a, c * b);
     }
     if (d % 2 == 1) {
         out[(d - 1) * step] = scale * x[d - 1];
