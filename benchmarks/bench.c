@@ -9,6 +9,7 @@
 #endif
 
 #include "base/args.h"
+#include "base/memory.h"
 #include "base/progress.h"
 #include "benchmarks/bench.h"
 #include "benchmarks/encode.h"
@@ -17,7 +18,6 @@
 #include "model/block.h"
 #include "model/mixers/mixer.h"
 #include "model/model.h"
-#include "training/memory.h"
 #include "training/trainer.h"
 
 // ---- training step ----
