@@ -167,7 +167,7 @@ int recall_run(RecallResult *result, const RecallRun *run, Error *error)
     int status = lab_open(&lab, run, error);
     if (status == 0) {
         result->parameters = lab.model.table.total;
-        result->state = describe_memory(&lab.model.state);
+        result->state = describe_memory(&lab.model.state.table);
         train(result, &lab);
         result->seconds = cpu_seconds() - start;
     }

@@ -266,7 +266,7 @@ static int read_sizes(TextRow *row, const char *out, Error *error)
         row->parameters = (int64_t)params.total;
         tensor_table_free(&params);
     }
-    if (result == 0 && (result = params_state_table(&state, &config, error)) == 0) {
+    if (result == 0 && (result = params_state_table(&state, &config, SIZE_MAX, error)) == 0) {
         row->state_bytes = (int64_t)(describe_memory(&state) * sizeof(float));
         tensor_table_free(&state);
     }

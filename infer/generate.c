@@ -176,6 +176,10 @@ static int feed(Job *job, const char *text, size_t length, Error *error)
         memcpy(ids + before, list.ids, list.count * sizeof *ids);
     }
     token_list_free(&list);
+    if (session_reserve(job->session, count + (size_t)job->options.n_tokens, error) != 0) {
+        free(ids);
+        return -1;
+    }
     size_t done = feed_tokens(job, ids, count);
     free(ids);
     return done == count ? 0 : error_set(error, "stopped while reading the prompt: nothing was generated or saved");

@@ -6,6 +6,7 @@
 
 #include "data/corpus.h"
 #include "data/shards.h"
+#include "infer/states.h"
 
 #define BATCH_TOKENS 4096   // tokens that go through the model at once
 #define PIECE_TOKENS 512    // longest piece of a window; longer ones go on with carried state
@@ -217,7 +218,8 @@ typedef struct Run {
     const TokenStream *stream;
     Workspace *workspace;
     size_t batch, piece;         // what the workspace holds
-    float *states;               // [batch, state.total]
+    StateLayout layout;          // of a state, for the longest segment
+    float *states;               // [batch, layout.table.total]
     int32_t *tokens, *targets;   // [batch, piece]
     float *losses;               // [batch, piece]
     Score *scores;               // one, or the buckets
@@ -230,6 +232,7 @@ typedef struct Run {
 static void run_close(Run *run)
 {
     workspace_free(run->workspace);
+    state_layout_free(&run->layout);
     free(run->states);
     free(run->tokens);
     free(run->targets);
@@ -243,22 +246,25 @@ static int run_open(Run *run, size_t longest, size_t n_segments, Error *error)
     if (run->batch > n_segments) {
         run->batch = n_segments;
     }
-    size_t rows = run->batch * run->piece, state = run->model->state.total;
+    size_t rows = run->batch * run->piece, beside = workspace_bytes(&run->model->config, run->batch, run->piece, WORKSPACE_INFERENCE, false);
     run->tokens = malloc(rows * sizeof *run->tokens);
     run->targets = malloc(rows * sizeof *run->targets);
     run->losses = malloc(rows * sizeof *run->losses);
-    if (state <= SIZE_MAX / sizeof(float) / run->batch) {
-        run->states = malloc((state > 0 ? state : 1) * run->batch * sizeof(float));
-    }
-    if (run->tokens == NULL || run->targets == NULL || run->losses == NULL || run->states == NULL) {
+    if (run->tokens == NULL || run->targets == NULL || run->losses == NULL) {
         run_close(run);
         return error_set(error, "out of memory for evaluating %zu sequences at once", run->batch);
+    }
+    if (state_layout_create(&run->layout, &run->model->config, longest, error) != 0 ||
+        (run->states = states_create(&run->layout, run->batch, beside, error)) == NULL) {
+        run_close(run);
+        return -1;
     }
     run->workspace = workspace_create(run->model, run->batch, run->piece, WORKSPACE_INFERENCE, error);
     if (run->workspace == NULL) {
         run_close(run);
         return -1;
     }
+    workspace_lay_out_states(run->workspace, &run->layout);
     return 0;
 }
 
@@ -284,7 +290,7 @@ static int run_group(Run *run, const Segment *segments, size_t count, Error *err
 {
     const int32_t *ids = run->stream->ids;
     for (size_t i = 0; i < count; i++) {
-        model_state_init(run->model, run->states + i * run->model->state.total);
+        model_state_init(run->model, &run->layout, run->states + i * run->layout.table.total);
     }
     for (size_t start = 0; start < segments[0].length; start += run->piece) {
         size_t length = segments[0].length - start < run->piece ? segments[0].length - start : run->piece;

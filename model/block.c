@@ -15,7 +15,7 @@ static size_t offset_of(const TensorTable *table, size_t layer, const char *part
     return tensor != NULL ? tensor->offset : 0;
 }
 
-BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const BlockShape *shape, size_t layer)
+BlockOffsets block_offsets(const TensorTable *params, const BlockShape *shape, size_t layer)
 {
     return (BlockOffsets){
         .shape = *shape,
@@ -38,8 +38,6 @@ BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, 
         .decay_down = offset_of(params, layer, "mixer.alpha_down.weight"),
         .decay_up = offset_of(params, layer, "mixer.alpha_up.weight"),
         .decay_bias = offset_of(params, layer, "mixer.alpha_up.bias"),
-        .tail = offset_of(state, layer, "mixer.conv_tail"),
-        .memory = offset_of(state, layer, "mixer.state"),
     };
 }
 
@@ -113,7 +111,7 @@ static MixerTensors mixer_tensors(const BlockSaved *saved, const BlockOffsets *a
         .ln_weight = needs.norm ? c->params + at->ln_weight : NULL,
         .ln_bias = needs.norm ? c->params + at->ln_bias : NULL,
         .chunk = needs.chunk ? shape->chunk : 1,
-        .window = shape->window,
+        .window = shape->window < c->longest ? shape->window : c->longest,   // no more than that is there to be seen: the same bits from a shorter ring
         .form = shape->form,
     };
 }
@@ -160,8 +158,7 @@ static void gates_forward(const BlockSaved *saved, const BlockScratch *scratch, 
     }
 }
 
-static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
-                               const BlockContext *c)
+static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scratch, BlockStates states, const BlockOffsets *at, const BlockContext *c)
 {
     const Kernels *k = c->kernels;
     const BlockShape *shape = &at->shape;
@@ -174,15 +171,14 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     block_linear(saved->projection, scratch->normed, at->projection, n, shape->width, shape->projection, c);
     if (!shape->needs.bare) {
         ConvShape conv = conv_shape(c, shape);
-        k->conv_forward(saved->qkv, states == NULL ? NULL : states + at->tail, state_stride, saved->projection, c->params + at->conv_weight,
-                        c->params + at->conv_bias, &conv);
+        k->conv_forward(saved->qkv, states.tail, states.stride, saved->projection, c->params + at->conv_weight, c->params + at->conv_bias, &conv);
         if (shape->scaled) {
             KeyScale keys = key_scale(at, c);
             key_scale_forward(saved->qkv + shape->query, &keys);
         }
     }
     gates_forward(saved, scratch, at, c);
-    shape->mixer->forward(saved->o, saved->mixer, scratch->mixer, states == NULL ? NULL : states + at->memory, state_stride, &in, &mixer);
+    shape->mixer->forward(saved->o, saved->mixer, scratch->mixer, states.memory, states.stride, &in, &mixer);
     if (shape->relative) {
         StartRead read = start_read(&in, &mixer, scratch, c);
         start_read_forward(saved->o, &read);
@@ -196,13 +192,12 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     k->add(saved->x_mid, saved->x, n * shape->width);
 }
 
-void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
-                   const BlockContext *c)
+void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, BlockStates states, const BlockOffsets *at, const BlockContext *c)
 {
     const Kernels *k = c->kernels;
     const BlockShape *shape = &at->shape;
     size_t n = c->batch * c->length;
-    mixer_half_forward(saved, scratch, states, state_stride, at, c);
+    mixer_half_forward(saved, scratch, states, at, c);
     if (shape->hidden == 0) {
         if (x_out != NULL) {
             memcpy(x_out, saved->x_mid, n * shape->width * sizeof(float));

@@ -14,16 +14,15 @@
 #include "model/panels.h"
 #include "model/params.h"
 
-// Where a layer's parameters begin in the arena, and its state in a sequence's state; 0 for those that it has not. Matrices that stand together are
+// Where a layer's parameters begin in the arena; 0 for those that it has not. Matrices that stand together are
 // used as one: projection [projection, D], w13 [2F, D], conv_weight [channels, taps], conv_bias [channels].
 typedef struct BlockOffsets {
     BlockShape shape;
     size_t norm, projection, conv_weight, conv_bias, key_scale, g_bias, mu_bias, rate, state0, ln_weight, ln_bias, out_norm, o, mlp_norm, w13, w2;
     size_t decay_down, decay_up, decay_bias;
-    size_t tail, memory;
 } BlockOffsets;
 
-BlockOffsets block_offsets(const TensorTable *params, const TensorTable *state, const BlockShape *shape, size_t layer);
+BlockOffsets block_offsets(const TensorTable *params, const BlockShape *shape, size_t layer);
 
 // What the forward leaves for the backward; N = B·T rows. x [N, D] is the block's input.
 typedef struct BlockSaved {
@@ -75,7 +74,14 @@ typedef struct BlockContext {
     const PanelSet *panels;        // what bf16 products read beside the arena, or NULL
     size_t batch, length, position;
     const uint8_t *starts;     // [B·T] where documents begin (kernels/documents.h), or NULL; only without states
+    size_t longest;            // tokens of a sequence that states have room for; without states SIZE_MAX
 } BlockContext;
+
+// A layer's part of the first sequence's state, `stride` floats from one sequence to the next; NULL: the layer has none, or nothing is carried.
+typedef struct BlockStates {
+    float *tail, *memory;
+    size_t stride;
+} BlockStates;
 
 // The matrix at offset `at` of the arena, which is not packed, as products read it.
 Weights block_weights(size_t at, const BlockContext *context);
@@ -83,10 +89,8 @@ Weights block_weights(size_t at, const BlockContext *context);
 // out [n, n_out] = x [n, n_in] · Wᵀ with the matrix W [n_out, n_in] at offset `at` of the arena.
 void block_linear(float *out, Rows x, size_t at, size_t n, size_t n_in, size_t n_out, const BlockContext *context);
 
-// x_out [N, D] from saved->x. states: the first sequence's state, state_stride floats from one to the next, or NULL. x_out may be saved->x;
-// NULL: only what block_backward needs is computed again.
-void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, float *states, size_t state_stride, const BlockOffsets *at,
-                   const BlockContext *context);
+// x_out [N, D] from saved->x; states are updated. x_out may be saved->x; NULL: only what block_backward needs is computed again.
+void block_forward(float *x_out, const BlockSaved *saved, const BlockScratch *scratch, BlockStates states, const BlockOffsets *at, const BlockContext *context);
 
 // dx [N, D] holds the gradient of the block's output and receives that of its input; dparams (the arena) accumulates. saved->h13, g and qkv are overwritten.
 void block_backward(float *dx, float *dparams, const BlockSaved *saved, const BlockScratch *scratch, const BlockOffsets *at, const BlockContext *context);

@@ -9,12 +9,12 @@
 #include "model/block.h"
 #include "model/workspace.h"
 
-// Finds the parameters and states in their tables.
+// Finds the parameters in their table.
 static void locate(Model *model)
 {
     for (size_t layer = 0; layer < (size_t)model->config.n_layer; layer++) {
         BlockShape shape = block_shape(&model->config, model->kernels->mixers, layer);
-        model->blocks[layer] = block_offsets(&model->table, &model->state, &shape, layer);
+        model->blocks[layer] = block_offsets(&model->table, &shape, layer);
     }
     model->embed = tensor_find(&model->table, "embed.weight")->offset;
     model->norm = tensor_find(&model->table, "norm.weight")->offset;
@@ -27,7 +27,7 @@ int model_create(Model *model, const ModelConfig *config, const Kernels *kernels
     if (config_validate(config, error) != 0) {
         return -1;
     }
-    if (params_table(&model->table, config, error) != 0 || params_state_table(&model->state, config, error) != 0) {
+    if (params_table(&model->table, config, error) != 0 || state_layout_create(&model->state, config, SIZE_MAX, error) != 0) {
         model_free(model);
         return -1;
     }
@@ -50,7 +50,7 @@ void model_free(Model *model)
     packed_free(model->packed);
     panel_set_free(model->panels);
     tensor_table_free(&model->table);
-    tensor_table_free(&model->state);
+    state_layout_free(&model->state);
     *model = (Model){0};
 }
 
@@ -184,21 +184,36 @@ size_t model_step_bytes(const Model *model)
 
 void model_init(Model *model, uint64_t seed, size_t train_length) { params_init(model->params, &model->table, &model->config, seed, train_length); }
 
-void model_state_init(const Model *model, float *state)
+// A layer's part of states; *place is its first tensor in the layout's table and goes on to the next layer's.
+static BlockStates layer_states(float *states, const StateLayout *layout, const Tensor **place, const BlockShape *shape)
+{
+    BlockStates own = {.stride = layout->table.total};
+    if (!shape->needs.bare) {
+        own.tail = states + (*place)++->offset;
+    }
+    own.memory = states + (*place)++->offset;
+    return own;
+}
+
+void model_state_init(const Model *model, const StateLayout *layout, float *state)
 {
     const ModelConfig *config = &model->config;
     MixerShape shape = {1, 1, (size_t)config->n_head, (size_t)config->n_slot, (size_t)config->d_head, 0, NULL};
-    memset(state, 0, model->state.total * sizeof(float));
+    const Tensor *place = layout->table.items;
+    memset(state, 0, layout->table.total * sizeof(float));
     for (size_t layer = 0; layer < (size_t)config->n_layer; layer++) {
         const BlockOffsets *at = &model->blocks[layer];
-        at->shape.mixer->state_init(state + at->memory, at->shape.needs.start ? model->params + at->state0 : NULL, &shape);
+        BlockStates own = layer_states(state, layout, &place, &at->shape);
+        at->shape.mixer->state_init(own.memory, at->shape.needs.start ? model->params + at->state0 : NULL, &shape);
     }
 }
+
+void workspace_lay_out_states(Workspace *w, const StateLayout *layout) { w->layout = layout; }
 
 static BlockContext context_of(const Model *model, const Workspace *w, size_t position)
 {
     return (BlockContext){&model->config, model->kernels, linear_kernels(model->kernels, model->bf16), model->params, model->packed, model->panels, w->batch,
-                          w->length, position, w->starts};
+                          w->length, position, w->starts, SIZE_MAX};
 }
 
 static void embed(float *out, const Model *model, const int32_t *tokens, size_t n)
@@ -221,18 +236,25 @@ static void run_blocks(const Model *model, Workspace *w, float *states, size_t p
     for (size_t i = 0; i < n; i++) {
         assert(tokens[i] >= 0 && tokens[i] < config->vocab_size);
     }
+    const StateLayout *layout = w->layout != NULL ? w->layout : &model->state;
     if (w->use == WORKSPACE_INFERENCE && states == NULL) {
         states = w->states;
         position = 0;
+        layout = &w->own;
         for (size_t b = 0; b < w->batch; b++) {
-            model_state_init(model, states + b * model->state.total);
+            model_state_init(model, layout, states + b * layout->table.total);
         }
     }
+    assert(states == NULL || (position <= layout->longest && w->length <= layout->longest - position));
     BlockContext context = context_of(model, w, position);
+    context.longest = states != NULL ? layout->longest : SIZE_MAX;
+    const Tensor *place = layout->table.items;
     embed(w->blocks[0].x, model, tokens, n);
     for (size_t layer = 0; layer < layers; layer++) {
         float *out = layer + 1 < layers ? w->blocks[layer + 1].x : w->x_out;
-        block_forward(out, &w->blocks[layer], &w->scratch, states, model->state.total, &model->blocks[layer], &context);
+        const BlockOffsets *at = &model->blocks[layer];
+        BlockStates own = states != NULL ? layer_states(states, layout, &place, &at->shape) : (BlockStates){.tail = NULL};
+        block_forward(out, &w->blocks[layer], &w->scratch, own, at, &context);
     }
     model->kernels->rmsnorm_forward(w->hidden, w->x_out, model->params + model->norm, (float)config->norm_eps, n, width);
 }
@@ -336,7 +358,7 @@ void model_backward(float *dparams, const Model *model, Workspace *w, const int3
     for (size_t layer = layers; layer-- > 0;) {
         // What the last block's forward left still stands where all blocks leave it.
         if (w->use == WORKSPACE_RECOMPUTE && layer + 1 < layers) {
-            block_forward(NULL, &w->blocks[layer], &w->scratch, NULL, 0, &model->blocks[layer], &context);
+            block_forward(NULL, &w->blocks[layer], &w->scratch, (BlockStates){.tail = NULL}, &model->blocks[layer], &context);
         }
         block_backward(w->dx, dparams, &w->blocks[layer], &w->scratch, &model->blocks[layer], &context);
     }

@@ -15,6 +15,7 @@
 #include "model/packed.h"
 #include "model/panels.h"
 #include "model/params.h"
+#include "model/state_layout.h"
 
 typedef struct Model {
     ModelConfig config;
@@ -25,7 +26,7 @@ typedef struct Model {
     float *params;        // [table.total]; once packed only what is not packed, where the table says
     PackedWeights *packed;   // the matrices after model_pack, else NULL
     uint64_t hash;        // for whoever packs: checkpoint_model_hash of the f32 weights, which it can no longer compute then
-    TensorTable state;    // names and places in one sequence's state: convolution tails and memories
+    StateLayout state;    // one sequence's state, of any length
 
     // Found once by model_create, for the forward and backward.
     struct BlockOffsets *blocks;   // [n_layer]
@@ -69,11 +70,16 @@ void workspace_free(Workspace *workspace);
 // What workspace_create would allocate, in bytes.
 size_t workspace_bytes(const ModelConfig *config, size_t batch, size_t length, WorkspaceUse use, bool bf16);
 
-// One sequence's state has model->state.total floats; this sets it to the start (zero tails, normalised state0).
-void model_state_init(const Model *model, float *state);
+// One sequence's state has layout->table.total floats; this sets it to the start (zero tails, normalised state0). The layout is model->state, or another one
+// of the model's configuration.
+void model_state_init(const Model *model, const StateLayout *layout, float *state);
+
+// From now on the states that model_forward is given with this workspace lie as the layout says, and no sequence gets longer than it is for. The bits of what
+// comes out are the same. The layout is the caller's and must live on; until this is called it is model->state.
+void workspace_lay_out_states(Workspace *workspace, const StateLayout *layout);
 
 // Runs the blocks over tokens [batch, length].
-// states [batch, state.total]: where the sequences stand, updated in place; NULL: every sequence starts anew and the end is not kept.
+// states [batch, layout's table.total]: where the sequences stand, updated in place; NULL: every sequence starts anew and the end is not kept.
 // position: tokens that the states have seen so far (the same for the whole batch; 0 with states NULL).
 // Every token must be in 0 … vocab_size−1 (asserted). Leaves the normalised last hidden layer in the workspace.
 void model_forward(const Model *model, Workspace *workspace, float *states, size_t position, const int32_t *tokens, size_t batch, size_t length);

@@ -155,7 +155,7 @@ int params_table(TensorTable *table, const ModelConfig *config, Error *error)
     return finish(&builder, error);
 }
 
-int params_state_table(TensorTable *table, const ModelConfig *config, Error *error)
+int params_state_table(TensorTable *table, const ModelConfig *config, size_t longest, Error *error)
 {
     *table = (TensorTable){0};
     TableBuilder builder = {.table = table};
@@ -169,7 +169,8 @@ int params_state_table(TensorTable *table, const ModelConfig *config, Error *err
         if (shape.mixer->state_floats != NULL) {
             add(&builder, false, SHAPE3(shape.mixer->state_floats(config) / (m * d), m, d), "layers.%zu.mixer.state", layer);
         } else {
-            add(&builder, false, SHAPE2(heads, shape.mixer->window_state_floats(&one, shape.window) / heads), "layers.%zu.mixer.state", layer);
+            size_t window = shape.window < longest ? shape.window : longest;
+            add(&builder, false, SHAPE2(heads, shape.mixer->window_state_floats(&one, window) / heads), "layers.%zu.mixer.state", layer);
         }
     }
     return finish(&builder, error);

@@ -27,8 +27,9 @@ typedef struct TensorTable {
 // Lists every parameter of the model in the order of the arena. The configuration must be valid. Returns 0, or -1 with `error` set (sizes overflow, no memory).
 int params_table(TensorTable *table, const ModelConfig *config, Error *error);
 
-// Lists what one sequence's state holds: for each layer the convolutions' tail and the mixer's memory. Returns as params_table.
-int params_state_table(TensorTable *table, const ModelConfig *config, Error *error);
+// Lists what the state of one sequence of up to `longest` tokens holds: for each layer the convolutions' tail and the mixer's memory. SIZE_MAX: of any length;
+// else attention has room for no more than those tokens. Returns as params_table.
+int params_state_table(TensorTable *table, const ModelConfig *config, size_t longest, Error *error);
 
 void tensor_table_free(TensorTable *table);
 

@@ -182,7 +182,7 @@ static void plan(Workspace *w, Planner *p, const ModelConfig *config, const Mixe
     } else {
         TensorTable state;
         size_t total = 0;
-        if (params_state_table(&state, config, NULL) == 0) {
+        if (params_state_table(&state, config, w->max_length, NULL) == 0) {
             total = state.total;
             tensor_table_free(&state);
         }
@@ -205,6 +205,10 @@ Workspace *workspace_create(const Model *model, size_t batch, size_t length, Wor
     if (w != NULL && bytes != SIZE_MAX) {
         *w = (Workspace){.max_batch = batch, .max_length = length, .use = use, .bf16 = model->bf16};
         w->blocks = calloc((size_t)model->config.n_layer, sizeof *w->blocks);
+        if (use == WORKSPACE_INFERENCE && state_layout_create(&w->own, &model->config, length, error) != 0) {
+            workspace_free(w);
+            return NULL;
+        }
         w->memory = memory_large(bytes);
     }
     if (w == NULL || w->blocks == NULL || w->memory == NULL) {
@@ -224,6 +228,7 @@ void workspace_free(Workspace *w)
     if (w != NULL) {
         free(w->blocks);
         free(w->memory);
+        state_layout_free(&w->own);
         free(w);
     }
 }

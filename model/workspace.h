@@ -26,7 +26,9 @@ struct Workspace {
     int32_t *picked_targets;        // its target
     Rows picked_hidden;             // [logit_rows, D]
     float *picked_dhidden;          // [logit_rows, D] training only
-    float *states;                  // [batch, state.total] inference only: for calls without carried states
+    float *states;                  // [batch, own.table.total] inference only: for calls without carried states
+    StateLayout own;                // of sequences of max_length tokens
+    const StateLayout *layout;      // of the states that model_forward is given; NULL: model->state
 };
 
 #endif

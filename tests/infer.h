@@ -40,7 +40,8 @@ static inline void fill_model(Model *model, uint64_t seed)
     }
 }
 
-static inline void make_model(Model *model, size_t vocab, uint64_t seed)
+// A small model's configuration, of Lattice.
+static inline ModelConfig infer_config(size_t vocab)
 {
     Error error;
     ModelConfig config;
@@ -52,12 +53,33 @@ static inline void make_model(Model *model, size_t vocab, uint64_t seed)
     config.d_head = 12;
     config.n_slot = 9;
     config.mlp_hidden = 40;
+    return config;
+}
+
+static inline void make_model_of(Model *model, const ModelConfig *config, uint64_t seed)
+{
+    Error error;
     const Kernels *kernels = kernels_select(&error);
     assert_non_null(kernels);
-    if (model_create(model, &config, kernels, &error) != 0) {
+    if (model_create(model, config, kernels, &error) != 0) {
         fail_msg("%s", error.text);
     }
     fill_model(model, seed);
+}
+
+static inline void make_model(Model *model, size_t vocab, uint64_t seed)
+{
+    ModelConfig config = infer_config(vocab);
+    make_model_of(model, &config, seed);
+}
+
+// The same with other mixers, which need m = d where they are attention.
+static inline void make_mixer_model(Model *model, size_t vocab, const char *mixer, uint64_t seed)
+{
+    ModelConfig config = infer_config(vocab);
+    snprintf(config.mixer, sizeof config.mixer, "%s", mixer);
+    config.n_slot = config.d_head;
+    make_model_of(model, &config, seed);
 }
 
 static inline int set_up(void **state)

@@ -150,13 +150,13 @@ static inline size_t piece_size(Way way, size_t begin, size_t before, size_t len
     return size < length - begin ? size : length - begin;
 }
 
-// logits [B, T, V]; states [B, state.total] end where the sequences end.
+// logits [B, T, V]; states [B, state.table.total] end where the sequences end.
 static inline void run_way(float *logits, float *states, Way way, const Model *model, Workspace *workspace, const int32_t *tokens, size_t batch, size_t length)
 {
     Pool pool = {0};
-    size_t vocab = (size_t)model->config.vocab_size, total = model->state.total, size = 0;
+    size_t vocab = (size_t)model->config.vocab_size, total = model->state.table.total, size = 0;
     for (size_t b = 0; b < batch; b++) {
-        model_state_init(model, states + b * total);
+        model_state_init(model, &model->state, states + b * total);
     }
     for (size_t begin = 0; begin < length; begin += size) {
         size = piece_size(way, begin, size, length);
@@ -193,7 +193,7 @@ static inline void check_ways(const ModelConfig *config, const Kernels *kernels)
     for (size_t i = 0; i < model.table.total; i++) {
         model.params[i] += (float)(0.2 * rng_normal(&rng));
     }
-    size_t n = BATCH * LENGTH * (size_t)config->vocab_size, n_state = BATCH * model.state.total;
+    size_t n = BATCH * LENGTH * (size_t)config->vocab_size, n_state = BATCH * model.state.table.total;
     int32_t *tokens = random_tokens(&pool, &rng, BATCH * LENGTH, config->vocab_size, false);
     float *whole = pool_floats(&pool, n), *whole_states = pool_floats(&pool, n_state), *logits = pool_floats(&pool, n), *states = pool_floats(&pool, n_state);
     run_way(whole, whole_states, WAY_WHOLE, &model, inference, tokens, BATCH, LENGTH);

@@ -243,7 +243,7 @@ static Session *make_session(const Model *model, size_t tokens)
 
 static bool same_session(const Session *a, const Session *b)
 {
-    return a->position == b->position && memcmp(a->states, b->states, a->model->state.total * sizeof *a->states) == 0;
+    return a->position == b->position && memcmp(a->states, b->states, a->model->state.table.total * sizeof *a->states) == 0;
 }
 
 static void old_state_file(void *context)

@@ -384,9 +384,9 @@ static void packing_makes_a_model_smaller(void **state)
             }
             assert_int_equal(model_pack(&model, type, &error), 0);
             bytes[type] = (double)model_step_bytes(&model);
-            start[type] = malloc(model.state.total * sizeof(float));
-            model_state_init(&model, start[type]);
-            assert_memory_equal(start[type], start[0], model.state.total * sizeof(float));
+            start[type] = malloc(model.state.table.total * sizeof(float));
+            model_state_init(&model, &model.state, start[type]);
+            assert_memory_equal(start[type], start[0], model.state.table.total * sizeof(float));
             model_free(&model);
         }
         assert_true(fabs((bytes[0] - bytes[1]) / (2.0 * matrices) - 1.0) < 0.06);   // 352 wide rows are padded to 384
@@ -408,7 +408,7 @@ static void read_some(float *logits, const Model *model)
         tokens[i] = (int32_t)(i * 31 % vocab);
     }
     Session *session = session_create(model, 1, 0, &error);
-    if (session == NULL) {
+    if (session == NULL || session_reserve(session, PROMPT + STEPS, &error) != 0) {
         fail_msg("%s", error.text);
     }
     session_feed(session, tokens, PROMPT);

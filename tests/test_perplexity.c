@@ -243,6 +243,36 @@ static void shards_give_the_same_stream_and_strangers_are_refused(void **state)
     stream_free(&stream);
 }
 
+// A window far longer than the text takes no more memory than the text, and scores as one that just reaches over it.
+static void long_windows_of_attention_cost_what_contexts_need(void **state)
+{
+    Fixture *fixture = *state;
+    PathList files = {0};
+    Error error = {""};
+    size_t vocab = (size_t)fixture->model.config.vocab_size;
+    write_documents(fixture, &files, "windows.jsonl", 3, 6);
+    TokenStream stream = read_stream(fixture, &files, 0);
+    Fixture far = *fixture, near = *fixture;
+    make_mixer_model(&far.model, vocab, "attention:16777216,attention:100", 1);   // 3 GB a sequence, if it were all there
+    make_mixer_model(&near.model, vocab, "attention:700,attention:100", 1);
+    const size_t contexts[] = {1, 64, 300, 700};
+    assert_true(stream.count > 800);
+    for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++) {
+        Score a = score(&far, &stream, contexts[i]), b = score(&near, &stream, contexts[i]);
+        assert_true(a.nats == b.nats);
+        assert_true(contexts[i] == 1 || fabs(a.nats / plain_nats(&near, &stream, contexts[i], -1) - 1.0) < 1e-5);
+    }
+    Score buckets[2][SCORE_MAX_BUCKETS];
+    size_t count = 0;
+    assert_int_equal(score_positions(buckets[0], &count, &far.model, fixture->tokenizer, &stream, NULL, NULL, &error), 0);
+    assert_int_equal(score_positions(buckets[1], &count, &near.model, fixture->tokenizer, &stream, NULL, NULL, &error), 0);
+    assert_memory_equal(buckets[0], buckets[1], count * sizeof buckets[0][0]);
+    model_free(&far.model);
+    model_free(&near.model);
+    stream_free(&stream);
+    path_list_free(&files);
+}
+
 static void loss_that_is_not_finite_is_an_error(void **state)
 {
     Fixture *fixture = *state;
@@ -269,6 +299,7 @@ int main(void)
         cmocka_unit_test(threads_and_repetition_change_no_bit),
         cmocka_unit_test(positions_add_up_and_copies_change_nothing),
         cmocka_unit_test(shards_give_the_same_stream_and_strangers_are_refused),
+        cmocka_unit_test(long_windows_of_attention_cost_what_contexts_need),
         cmocka_unit_test(loss_that_is_not_finite_is_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -39,7 +39,7 @@ static double relative_rms(const float *a, const float *b, size_t n)
 static void whole_in_pieces_and_by_token_agree(void **state)
 {
     Fixture *fixture = *state;
-    size_t vocab = (size_t)fixture->model.config.vocab_size, total = fixture->model.state.total;
+    size_t vocab = (size_t)fixture->model.config.vocab_size, total = fixture->model.state.table.total;
     enum { LENGTH = 301 };
     int32_t *tokens = random_tokens(fixture, LENGTH, 5);
     Session *whole = open_session(fixture, 1, LENGTH), *pieces = open_session(fixture, 1, 64), *single = open_session(fixture, 1, 0);
@@ -103,7 +103,7 @@ static void forked_sequences_go_their_own_ways(void **state)
 static void together_as_alone_in_every_type(void **state)
 {
     Fixture *fixture = *state;
-    size_t vocab = (size_t)fixture->model.config.vocab_size, total = fixture->model.state.total;
+    size_t vocab = (size_t)fixture->model.config.vocab_size, total = fixture->model.state.table.total;
     enum { PROMPT = 30, STEPS = 6, BATCH = 16 };
     int32_t *tokens = random_tokens(fixture, PROMPT + BATCH * STEPS, 9), next[BATCH];
     for (WeightType type = WEIGHTS_F32; type <= WEIGHTS_INT8; type++) {
@@ -188,7 +188,7 @@ static void saved_and_restored_goes_on_with_the_same_bits(void **state)
     assert_int_equal(sampler_from_text(&other, loaded, &error), 0);
     generate_tokens(second, &other, twice + 25, 35);
     assert_memory_equal(once, twice, sizeof once);
-    assert_memory_equal(session->states, second->states, fixture->model.state.total * sizeof(float));
+    assert_memory_equal(session->states, second->states, fixture->model.state.table.total * sizeof(float));
     assert_memory_equal(session->logits, second->logits, vocab * sizeof(float));
 
     Session *fresh = open_session(fixture, 1, 0);
@@ -214,7 +214,7 @@ static void saved_and_restored_goes_on_with_the_same_bits(void **state)
 static void expect_refused(Session *session, const char *path, const char *expected)
 {
     Error error = {""};
-    size_t total = session->model->state.total, position = session->position;
+    size_t total = session->model->state.table.total, position = session->position;
     float *before = malloc(total * sizeof(float));
     memcpy(before, session->states, total * sizeof(float));
     assert_int_equal(session_load(session, path, NULL, &error), -1);

@@ -197,17 +197,17 @@ static void test_gates_at_their_ends(void **state)
     }
     StepResult last = steps(&trainer, count);
     assert_true(isfinite(last.loss) && last.loss < log(VOCAB) - 0.3);
-    float *floats = malloc(trainer.model.state.total * sizeof *floats);
+    float *floats = malloc(trainer.model.state.table.total * sizeof *floats);
     Workspace *workspace = workspace_create(&trainer.model, 1, SEQ_LEN, WORKSPACE_INFERENCE, &error);
     assert_non_null(workspace);
-    model_state_init(&trainer.model, floats);
+    model_state_init(&trainer.model, &trainer.model.state, floats);
     for (uint64_t i = 0; i < 40; i++) {
         assert_ok(loader_window(trainer.train, tokens, targets, i, &error), &error);
         model_forward(&trainer.model, workspace, floats, i * SEQ_LEN, tokens, 1, SEQ_LEN);
     }
     size_t d = (size_t)trainer.model.config.d_head;
     for (size_t layer = 0; layer < 2; layer++) {
-        const Tensor *memory = tensor_find(&trainer.model.state, layer == 0 ? "layers.0.mixer.state" : "layers.1.mixer.state");
+        const Tensor *memory = tensor_find(&trainer.model.state.table, layer == 0 ? "layers.0.mixer.state" : "layers.1.mixer.state");
         for (size_t i = 0; i < memory->count; i += d) {
             double sum = 0.0;
             for (size_t j = 0; j < d; j++) {

@@ -23,7 +23,8 @@ int sample_text(FILE *out, const Model *model, const Tokenizer *tokenizer, uint6
         return -1;
     }
     Session *session = session_create(model, 1, 1, error);
-    if (session == NULL) {
+    if (session == NULL || session_reserve(session, SAMPLE_TOKENS, error)) {
+        session_free(session);
         sampler_free(&sampler);
         return -1;
     }
