@@ -162,7 +162,7 @@ static int find_axes(Axes *axes, const Plot *plot)
     axes->y_min = axes->y_min >= 0.0 && below < 0.0 ? 0.0 : floor(below / axes->y_step) * axes->y_step;
     axes->y_max = ceil((axes->y_max + 0.05 * range) / axes->y_step) * axes->y_step;
     if (axes->y_max - axes->y_min < axes->y_step * 1.5) {   // one level line: keep it off the frame
-        axes->y_min -= axes->y_step;
+        axes->y_min = axes->y_min >= 0.0 ? fmax(axes->y_min - axes->y_step, 0.0) : axes->y_min - axes->y_step;
         axes->y_max += axes->y_step;
     }
     return 0;

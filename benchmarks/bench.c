@@ -415,8 +415,8 @@ int main(int argc, char **argv)
         {.name = "micro-batch", .kind = ARG_SIZE, .target = &bench.micro_batch, .value = "N", .help = "sequences of a training step; for mixers they are one", .min = 1, .max = 4096},
         {.name = "seq-len", .kind = ARG_SIZE, .target = &bench.seq_len, .value = "N", .help = "tokens of a sequence", .min = 1, .max = 1 << 20, .binary = true},
         {.name = "runs", .kind = ARG_SIZE, .target = &bench.runs, .value = "N", .help = "repetitions; the table shows median, least and most", .min = 1, .max = 64},
-        {.name = "tokenizer", .kind = ARG_STRING, .target = &bench.tokenizer, .value = "FILE", .help = "--only tokenizer or prepare: this one; else one is trained on the text"},
-        {.name = "text", .kind = ARG_STRING, .target = &bench.text, .value = "FILE", .help = "--only tokenizer or prepare: the text to encode, instead of those they make"},
+        {.name = "tokenizer", .kind = ARG_STRING, .target = &bench.tokenizer, .value = "FILE", .help = "tokenizer or prepare: this one; else one is trained on the text"},
+        {.name = "text", .kind = ARG_STRING, .target = &bench.text, .value = "FILE", .help = "tokenizer or prepare: the text to encode, instead of those they make"},
         {.name = "threads", .kind = ARG_SIZE, .target = &threads, .value = "N", .help = "0: one a core", .min = 0, .max = 1024},
     };
     ArgProgram program = {.name = "bench",

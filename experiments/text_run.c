@@ -135,8 +135,19 @@ static int read_data(TextRow *row, const Options *o, Error *error)
     return path != NULL ? result : error_set(error, "out of memory");
 }
 
+// What the model is without the flags that name it: sizes that follow from the width follow from the width asked for.
+static int settle_usual(Options *o, Error *error)
+{
+    ArgSpec sizes[MAX_FLAGS];
+    for (size_t i = 0; i < n_model_specs(o); i++) {
+        sizes[i] = model_specs(o)[i];
+        sizes[i].given = sizes[i].given && (strcmp(sizes[i].name, "d-model") == 0 || strcmp(sizes[i].name, "n-head") == 0);
+    }
+    return config_apply_flags(&o->usual, sizes, n_model_specs(o), error);
+}
+
 // The row, results missing, from what the flags say.
-static int plan(TextRow *row, const Options *o, Error *error)
+static int plan(TextRow *row, Options *o, Error *error)
 {
     ModelConfig config;
     OptimizerKind optimizer;
@@ -157,7 +168,7 @@ static int plan(TextRow *row, const Options *o, Error *error)
         return error_set(error, "--data %s: its last part names the data in the file, so it must be there, short and without a comma", o->data);
     }
     snprintf(row->data, sizeof row->data, "%s", data);
-    return config_validate(&config, error) != 0 || read_data(row, o, error) != 0
+    return config_validate(&config, error) != 0 || read_data(row, o, error) != 0 || settle_usual(o, error) != 0
                ? -1
                : describe_mixer(row->mixer, sizeof row->mixer, config.mixer, model_specs(o), o->usual_specs, n_model_specs(o), own_columns, error);
 }
@@ -288,9 +299,25 @@ static char *run_folder(const Options *o, const TextRow *row)
     return path_join(o->runs, name);
 }
 
+// The first context asked for that a row does not have, as it stands in --contexts, or NULL.
+static const char *missing_context(char item[16], const TextRow *row, const Options *o)
+{
+    for (const char *at = o->contexts; at == o->contexts || at[-1] == ','; at += strcspn(at, ",") + 1) {
+        int64_t context = 0;
+        snprintf(item, 16, "%.*s", (int)strcspn(at, ","), at);
+        args_size(item, 1024, &context, NULL);
+        for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
+            if (text_contexts[i] == context && isnan(row->perplexity[i])) {
+                return item;
+            }
+        }
+    }
+    return NULL;
+}
+
 static int measure(TextRow *row, const Options *o, const char *out, Error *error)
 {
-    char log[1024], json[1024];
+    char log[1024], json[1024], item[16];
     double seconds = NAN;
     bool fresh = !file_exists(out);
     if (snprintf(log, sizeof log, "%s.log", out) >= (int)sizeof log || snprintf(json, sizeof json, "%s.json", out) >= (int)sizeof json) {
@@ -300,37 +327,25 @@ static int measure(TextRow *row, const Options *o, const char *out, Error *error
         read_perplexity(row, json, error) != 0 || read_sizes(row, out, error) != 0) {
         return -1;
     }
+    if (missing_context(item, row, o) != NULL) {
+        return error_set(error, "%s has no perplexity at context %s", json, item);
+    }
     row->cpu_seconds = fresh ? seconds : NAN;
     return 0;
 }
 
-// A row that stands in the file must hold what is asked for now.
-static int check_measured(const TextRow *row, const Options *o, Error *error)
-{
-    for (const char *at = o->contexts; at == o->contexts || at[-1] == ','; at += strcspn(at, ",") + 1) {
-        char item[16];
-        int64_t context = 0;
-        snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at);
-        args_size(item, 1024, &context, NULL);
-        for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
-            if (text_contexts[i] == context && isnan(row->perplexity[i])) {
-                return error_set(error, "%s has this run without context %s: remove the row, or give another file", o->csv, item);
-            }
-        }
-    }
-    return 0;
-}
-
-static int run_one(const Options *o, Error *error)
+static int run_one(Options *o, Error *error)
 {
     TextRow row;
-    char text[ROW_LINE_BYTES];
+    char text[ROW_LINE_BYTES], item[16];
     if (plan(&row, o, error) != 0) {
         return -1;
     }
     int found = o->csv == NULL ? 0 : rows_have(&text_layout, o->csv, &row, error);
     if (found != 0) {
-        return found < 0 ? -1 : check_measured(&row, o, error);
+        return found < 0                                    ? -1
+               : missing_context(item, &row, o) == NULL ? 0
+                                                        : error_set(error, "%s has this run without context %s: remove the row, or give another file", o->csv, item);
     }
     char *out = run_folder(o, &row);
     if (out == NULL) {

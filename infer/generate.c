@@ -152,7 +152,8 @@ static size_t feed_tokens(Job *job, const int32_t *ids, size_t count)
     return done;
 }
 
-// Reads text into the memory; at the start of everything <|endoftext|> goes before it, as in the training data.
+// Reads text into the memory; at the start of everything <|endoftext|> goes before it, as in the training data. On an error nothing was read, unless a signal
+// came.
 static int feed(Job *job, const char *text, size_t length, Error *error)
 {
     TokenList list = {0};
@@ -160,26 +161,25 @@ static int feed(Job *job, const char *text, size_t length, Error *error)
         token_list_free(&list);
         return -1;
     }
+    size_t before = job->session->position == 0 ? 1 : 0, count = list.count + before;
+    int32_t *ids = malloc((count + 1) * sizeof *ids);
+    int result = ids == NULL ? error_set(error, "out of memory for a prompt of %zu tokens", count)
+                             : session_reserve(job->session, count + (size_t)job->options.n_tokens, error);
+    if (result != 0) {
+        token_list_free(&list);
+        free(ids);
+        return -1;
+    }
     for (size_t i = list.count > SAMPLER_WINDOW ? list.count - SAMPLER_WINDOW : 0; i < list.count; i++) {
         for (size_t s = 0; s < job->n_samples; s++) {
             sampler_accept(&job->samplers[s], list.ids[i]);
         }
-    }
-    size_t before = job->session->position == 0 ? 1 : 0, count = list.count + before;
-    int32_t *ids = malloc((count + 1) * sizeof *ids);
-    if (ids == NULL) {
-        token_list_free(&list);
-        return error_set(error, "out of memory for a prompt of %zu tokens", count);
     }
     ids[0] = tokenizer_end_of_text(job->runtime.tokenizer);
     if (list.count > 0) {
         memcpy(ids + before, list.ids, list.count * sizeof *ids);
     }
     token_list_free(&list);
-    if (session_reserve(job->session, count + (size_t)job->options.n_tokens, error) != 0) {
-        free(ids);
-        return -1;
-    }
     size_t done = feed_tokens(job, ids, count);
     free(ids);
     return done == count ? 0 : error_set(error, "stopped while reading the prompt: nothing was generated or saved");
@@ -342,10 +342,11 @@ static int interact(Job *job, Error *error)
             }
             continue;
         }
-        result = feed(job, line, (size_t)length, error);
-        if (result == 0) {
-            result = decode(job, error);
+        if (feed(job, line, (size_t)length, error) != 0) {
+            fprintf(stderr, "error: %s\n", error->text);   // the memory is as it was: another line may be shorter
+            continue;
         }
+        result = decode(job, error);
         if (result == 0 && (putchar('\n') == EOF || fflush(stdout) != 0)) {
             result = error_set(error, "cannot write to standard output: %s", strerror(errno));
         }

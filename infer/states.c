@@ -16,7 +16,7 @@ static void refuse(const StateLayout *layout, size_t count, double needed, doubl
     if (available > 0.0 && needed > available) {
         snprintf(have, sizeof have, "%s are available", format_bytes(b, available));
     }
-    error_set(error, "out of memory: the states of %zu sequence%s%s need %s and %s: take fewer at once, or shorter ones", count, count == 1 ? "" : "s", length,
+    error_set(error, "out of memory: the states of %zu sequence%s%s and the room to work on them need %s and %s: take fewer at once, or shorter ones", count, count == 1 ? "" : "s", length,
               format_bytes(a, needed), have);
 }
 

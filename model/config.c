@@ -234,21 +234,29 @@ LayerMixer config_layer_mixer(const ModelConfig *config, const struct Mixer *con
     return entry;
 }
 
-// Whether a layer is attention that is given no window.
-static bool has_open_window(const ModelConfig *config)
+// What kinds of layers there are; all of them where an entry cannot be read, which other checks tell.
+typedef struct Kinds {
+    bool lattice, open_window;   // attention that is given no window
+} Kinds;
+
+static Kinds kinds_of(const ModelConfig *config)
 {
     LayerMixer entry;
     size_t entry_length = 0;
-    bool open = false;
+    Kinds kinds = {false, false};
     for (const char *at = config->mixer; at == config->mixer || at[-1] == ','; at += entry_length + 1) {
-        open |= read_entry(&entry, &entry_length, at, best_mixers(), NULL) == 0 && entry.mixer->window_state_floats != NULL && entry.window == 0;
+        if (read_entry(&entry, &entry_length, at, best_mixers(), NULL) != 0) {
+            return (Kinds){true, true};
+        }
+        kinds.lattice |= row_of_forms(best_mixers(), entry.mixer)->needs.form;
+        kinds.open_window |= entry.mixer->window_state_floats != NULL && entry.window == 0;
     }
-    return open;
+    return kinds;
 }
 
 void config_settle_length(ModelConfig *config, int64_t length)
 {
-    if (config->max_seq_len == 0 && has_open_window(config)) {
+    if (config->max_seq_len == 0 && kinds_of(config).open_window) {
         config->max_seq_len = length;
     }
 }
@@ -333,8 +341,6 @@ static int check_used(const ModelConfig *config, const MixerNeeds *any, Error *e
         return error_set(error, "forget_gate is on, but mixer \"%s\" has none: leave it off", config->mixer);
     }
     const char *form = strcmp(config->objective, "decode") != 0    ? "objective"
-                       : strcmp(config->chunk_form, "frozen") != 0 ? "chunk_form"
-                       : strcmp(config->chunk_norm, "token") != 0  ? "chunk_norm"
                        : config->no_projection                     ? "no_projection"
                        : config->no_normalisation                  ? "no_normalisation"
                        : config->l1 > 0.0                          ? "l1"
@@ -376,10 +382,6 @@ static int check_mixers(const ModelConfig *config, Error *error)
         any.gate |= needs.gate && !needs.shared_gate;
         any.bare &= needs.bare;
         any.forget |= needs.forget || needs.may_forget;
-    }
-    if (config->max_seq_len != 0 && !has_open_window(config)) {
-        return error_set(error, "max_seq_len is %" PRId64 ", but no layer of mixer \"%s\" is attention without a window: leave it out", config->max_seq_len,
-                         config->mixer);
     }
     return check_used(config, &any, error);
 }
@@ -514,6 +516,21 @@ size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config)
     return N_KEYS;
 }
 
+// A flag that no layer reads would change nothing. (In a file such a key may stand, beside all the others.)
+static int check_flag_read(const ModelConfig *config, const ConfigKey *key, Error *error)
+{
+    Kinds kinds = kinds_of(config);
+    if (key->offset == offsetof(ModelConfig, max_seq_len) && config->max_seq_len != 0 && !kinds.open_window) {
+        return error_set(error, "max_seq_len is %" PRId64 ", but no layer of mixer \"%s\" is attention without a window: leave it out", config->max_seq_len,
+                         config->mixer);
+    }
+    bool of_chunks = key->offset == offsetof(ModelConfig, chunk_form) || key->offset == offsetof(ModelConfig, chunk_norm);
+    if (of_chunks && !kinds.lattice) {
+        return error_set(error, "%s is a key of Lattice, and mixer \"%s\" is none: leave it out", key->name, config->mixer);
+    }
+    return 0;
+}
+
 int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs, Error *error)
 {
     bool width_given = false, head_given = false, slot_given = false;
@@ -526,6 +543,11 @@ int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs
         width_given = width_given || key->offset == offsetof(ModelConfig, d_model) || key->offset == offsetof(ModelConfig, n_head);
         head_given = head_given || key->offset == offsetof(ModelConfig, d_head);
         slot_given = slot_given || key->offset == offsetof(ModelConfig, n_slot);
+    }
+    for (size_t i = 0; i < n_specs && i < N_KEYS; i++) {
+        if (specs[i].given && check_flag_read(config, &config_keys[i], error) != 0) {
+            return -1;
+        }
     }
     if (width_given && !head_given) {
         if (config->n_head < 1 || config->d_model % config->n_head != 0) {

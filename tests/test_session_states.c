@@ -4,6 +4,7 @@
 
 #include <xxhash.h>
 
+#include "base/memory.h"
 #include "checkpoint/safetensors.h"
 #include "infer/session.h"
 #include "tests/infer.h"
@@ -107,6 +108,10 @@ static void room_changes_no_bit(void **state)
 
 static void more_than_a_machine_has_is_refused(void **state)
 {
+    if (memory_available() == 0.0) {
+        print_message("skipped: this system does not tell how much memory is available\n");
+        return;
+    }
     const Fixture *fixture = *state;
     size_t vocab = (size_t)fixture->model.config.vocab_size;
     Error error = {""};

@@ -61,6 +61,10 @@ expect 0 "" "$build/text_run" $tiny --eval-tokens 256 --data "$work/r/made/stori
 "$programs/prepare" "$work/stories.jsonl" --out "$work/other/stories.jsonl" --vocab-size 290 --val-fraction 0.1 >/dev/null 2>&1
 expect 0 "" "$build/text_run" $tiny --data "$work/other/stories.jsonl" --mixer delta --seed 2 --programs "$programs" --runs "$work/r/made/runs" --csv "$work/less.csv"
 [ "$(wc -l <"$work/less.csv")" -eq $((rows + 2)) ] || fail "other data or other tokens are the same run: $(cat "$work/less.csv")"
+# What follows from the width is usual for that width only.
+expect 0 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --mixer lattice --n-slot 64 --programs "$programs" --runs "$work/r/made/runs" --csv "$work/slots.csv"
+expect 0 "" "$build/text_run" $tiny --data "$work/r/made/stories.jsonl" --mixer lattice --n-slot 16 --programs "$programs" --runs "$work/r/made/runs" --csv "$work/slots.csv"
+[ "$(cut -d, -f1 "$work/slots.csv" | tr '\n' ' ')" = "mixer lattice n-slot=64 lattice " ] || fail "names: $(cat "$work/slots.csv")"
 # What cannot be written down keeps its model.
 mkdir "$work/full"
 cat >"$work/full/train" <<'END'

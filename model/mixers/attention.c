@@ -83,7 +83,7 @@ static void fill_table(float *table, const MixerShape *shape)
 // which numbers go by vectors depends on where arrays lie: the first sequence would get other bits than the others.
 INLINE float multiply_add(float a, float b, float c)
 {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF)
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;
