@@ -222,8 +222,8 @@ static Look look_of(size_t series)
 static void draw_line(Canvas *canvas, double x0, double y0, double x1, double y1, Look look)
 {
     double length = hypot(x1 - x0, y1 - y0), dash = look.second ? 12.0 : fmax(length, 1.0);
-    for (double at = 0.0; at < length; at += 2.0 * dash) {
-        double from = at / length, to = fmin(at + dash, length) / length;
+    for (int i = 0; 2.0 * dash * i < length; i++) {
+        double at = 2.0 * dash * i, from = at / length, to = fmin(at + dash, length) / length;
         draw_stroke(canvas, x0 + from * (x1 - x0), y0 + from * (y1 - y0), x0 + to * (x1 - x0), y0 + to * (y1 - y0), 3.0, look.colour);
     }
 }
