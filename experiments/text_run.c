@@ -27,6 +27,7 @@ typedef struct Options {
     int64_t tokens, seq_len, batch_tokens, eval_tokens, seed, threads;
     double lr;
     bool keep;
+    bool wanted[TEXT_CONTEXTS];   // of text_contexts, by --contexts
     ModelConfig asked, usual;   // what flags say of the model, and what it is without them
     ArgSpec specs[MAX_FLAGS], usual_specs[MAX_FLAGS];
     size_t n_specs, first_model_spec;
@@ -83,26 +84,22 @@ static size_t n_model_specs(const Options *o) { return o->n_specs - o->first_mod
 
 static const char *const own_columns[] = {"mixer", "vocab-size", "d-model", "n-layer", "n-head", "mlp-hidden", NULL};
 
-static bool is_column(int64_t context)
-{
-    size_t i = 0;
-    while (i < TEXT_CONTEXTS && text_contexts[i] != context) {
-        i++;
-    }
-    return i < TEXT_CONTEXTS;
-}
-
-// A context without a column would be measured in vain.
-static int check_contexts(const char *list, Error *error)
+// The contexts asked for, each of which must have a column: it would be measured in vain.
+static int read_contexts(bool wanted[TEXT_CONTEXTS], const char *list, Error *error)
 {
     for (const char *at = list; at == list || at[-1] == ','; at++) {
         char item[16];
         int64_t context = 0;
-        size_t length = strcspn(at, ",");
+        size_t length = strcspn(at, ","), i = 0;
         snprintf(item, sizeof item, "%.*s", (int)length, at);
-        if (length >= sizeof item || args_size(item, 1024, &context, NULL) != 0 || !is_column(context)) {
+        bool is_size = length < sizeof item && args_size(item, 1024, &context, NULL) == 0;
+        while (i < TEXT_CONTEXTS && text_contexts[i] != context) {
+            i++;
+        }
+        if (!is_size || i == TEXT_CONTEXTS) {
             return error_set(error, "--contexts %s: give powers of two from 64 to 16k, with commas between them", list);
         }
+        wanted[i] = true;
         at += length;
     }
     return 0;
@@ -151,7 +148,7 @@ static int plan(TextRow *row, Options *o, Error *error)
 {
     ModelConfig config;
     OptimizerKind optimizer;
-    if (check_contexts(o->contexts, error) != 0 || optimizer_kind(&optimizer, o->optimizer, error) != 0 || config_preset(&config, "nano", error) != 0 ||
+    if (read_contexts(o->wanted, o->contexts, error) != 0 || optimizer_kind(&optimizer, o->optimizer, error) != 0 || config_preset(&config, "nano", error) != 0 ||
         config_apply_flags(&config, model_specs(o), n_model_specs(o), error) != 0) {
         return -1;
     }
@@ -299,25 +296,20 @@ static char *run_folder(const Options *o, const TextRow *row)
     return path_join(o->runs, name);
 }
 
-// The first context asked for that a row does not have, as it stands in --contexts, or NULL.
-static const char *missing_context(char item[16], const TextRow *row, const Options *o)
+// The first context asked for that a row does not have; 0: it has them all.
+static int64_t missing_context(const TextRow *row, const Options *o)
 {
-    for (const char *at = o->contexts; at == o->contexts || at[-1] == ','; at += strcspn(at, ",") + 1) {
-        int64_t context = 0;
-        snprintf(item, 16, "%.*s", (int)strcspn(at, ","), at);
-        args_size(item, 1024, &context, NULL);
-        for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
-            if (text_contexts[i] == context && isnan(row->perplexity[i])) {
-                return item;
-            }
+    for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
+        if (o->wanted[i] && isnan(row->perplexity[i])) {
+            return text_contexts[i];
         }
     }
-    return NULL;
+    return 0;
 }
 
 static int measure(TextRow *row, const Options *o, const char *out, Error *error)
 {
-    char log[1024], json[1024], item[16];
+    char log[1024], json[1024];
     double seconds = NAN;
     bool fresh = !file_exists(out);
     if (snprintf(log, sizeof log, "%s.log", out) >= (int)sizeof log || snprintf(json, sizeof json, "%s.json", out) >= (int)sizeof json) {
@@ -327,8 +319,9 @@ static int measure(TextRow *row, const Options *o, const char *out, Error *error
         read_perplexity(row, json, error) != 0 || read_sizes(row, out, error) != 0) {
         return -1;
     }
-    if (missing_context(item, row, o) != NULL) {
-        return error_set(error, "%s has no perplexity at context %s", json, item);
+    int64_t missing = missing_context(row, o);
+    if (missing != 0) {
+        return error_set(error, "%s has no perplexity at context %" PRId64 ": remove %s and run again", json, missing, out);
     }
     row->cpu_seconds = fresh ? seconds : NAN;
     return 0;
@@ -337,15 +330,17 @@ static int measure(TextRow *row, const Options *o, const char *out, Error *error
 static int run_one(Options *o, Error *error)
 {
     TextRow row;
-    char text[ROW_LINE_BYTES], item[16];
+    char text[ROW_LINE_BYTES];
     if (plan(&row, o, error) != 0) {
         return -1;
     }
     int found = o->csv == NULL ? 0 : rows_have(&text_layout, o->csv, &row, error);
+    int64_t missing = found > 0 ? missing_context(&row, o) : 0;
+    if (missing != 0) {
+        return error_set(error, "%s has this run without context %" PRId64 ": remove the row, or give another file", o->csv, missing);
+    }
     if (found != 0) {
-        return found < 0                                    ? -1
-               : missing_context(item, &row, o) == NULL ? 0
-                                                        : error_set(error, "%s has this run without context %s: remove the row, or give another file", o->csv, item);
+        return found < 0 ? -1 : 0;
     }
     char *out = run_folder(o, &row);
     if (out == NULL) {
