@@ -15,7 +15,7 @@
 #define MAX_FLAGS 64
 
 typedef struct Options {
-    int64_t pairs, length, steps, batch, n_test, seed, threads;
+    int64_t pairs, length, steps, batch, grow_from, n_test, seed, threads;
     double lr, until;
     const char *csv, *optimizer;
     ModelConfig asked, usual;   // what flags say of the model, and what it is without them
@@ -48,6 +48,9 @@ static void add_flags(Options *o)
                      .max = 1 << 24, .binary = true});
     add(o, (ArgSpec){.name = "steps", .kind = ARG_SIZE, .target = &o->steps, .value = "N", .help = "training steps", .min = 1, .max = 1e9});
     add(o, (ArgSpec){.name = "batch", .kind = ARG_SIZE, .target = &o->batch, .value = "N", .help = "fresh sequences a step", .min = 1, .max = 65536});
+    add(o, (ArgSpec){.name = "grow-from", .kind = ARG_SIZE, .target = &o->grow_from, .value = "N",
+                     .min = 0, .max = 1 << 22,
+                     .help = "begin with sequences of N pairs or a little more, as much shorter; they double when mostly answered. 0: all are whole"});
     add(o, (ArgSpec){.name = "test", .kind = ARG_SIZE, .target = &o->n_test, .value = "N", .help = "sequences of the test set", .min = 1, .max = 1 << 20});
     add(o, (ArgSpec){.name = "optimizer", .kind = ARG_STRING, .target = &o->optimizer, .value = "NAME", .help = "adamw or muon"});
     add(o, (ArgSpec){.name = "lr", .kind = ARG_REAL, .target = &o->lr, .value = "X", .help = "learning rate", .min = 1e-9, .max = 10});
@@ -67,8 +70,8 @@ static const char *const own_columns[] = {"mixer", "vocab-size", "d-model", "d-h
 // The run and its row, results missing, from what the flags say.
 static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
 {
-    *run = (RecallRun){.pairs = (size_t)o->pairs, .length = (size_t)o->length, .batch = (size_t)o->batch, .n_test = (size_t)o->n_test, .steps = o->steps,
-                       .lr = o->lr, .until = o->until, .seed = (uint64_t)o->seed};
+    *run = (RecallRun){.pairs = (size_t)o->pairs, .length = (size_t)o->length, .batch = (size_t)o->batch, .grow_from = (size_t)o->grow_from,
+                       .n_test = (size_t)o->n_test, .steps = o->steps, .lr = o->lr, .until = o->until, .seed = (uint64_t)o->seed};
     if (default_config(&run->config, error) != 0 ||
         config_apply_flags(&run->config, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec, error) != 0 ||
         optimizer_kind(&run->optimizer, o->optimizer, error) != 0) {
@@ -77,7 +80,8 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
     config_settle_length(&run->config, o->length);
     const ModelConfig *config = &run->config;
     *row = (RecallRow){.pairs = o->pairs, .length = o->length, .vocab = config->vocab_size, .d_model = config->d_model, .d_head = config->d_head,
-                       .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .test = o->n_test, .until = o->until, .lr = o->lr, .seed = o->seed};
+                       .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .grow_from = o->grow_from, .test = o->n_test, .until = o->until, .lr = o->lr,
+                       .seed = o->seed};
     snprintf(row->optimizer, sizeof row->optimizer, "%s", o->optimizer);
     return config_validate(config, error) != 0
                ? -1

@@ -18,8 +18,12 @@ static double rate_of(const void *row) { return ((const RecallRow *)row)->lr; }
 static void print_heading(const RecallRow *row)
 {
     printf("\n### %" PRId64 " pairs in %" PRId64 " tokens\n\n", row->pairs, row->length);
-    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences by %s",
-           row->vocab, row->d_model, row->d_head, row->n_slot, row->steps, row->batch, row->optimizer);
+    printf("Vocabulary %" PRId64 ", width %" PRId64 ", slots of %" PRId64 " numbers: %" PRId64 "; at most %" PRId64 " steps of %" PRId64 " sequences",
+           row->vocab, row->d_model, row->d_head, row->n_slot, row->steps, row->batch);
+    if (row->grow_from > 0) {
+        printf(", which grow from %" PRId64 " pairs,", row->grow_from);
+    }
+    printf(" by %s", row->optimizer);
     if (row->until < 1.0) {
         printf(", until %g of %" PRId64 " test sequences are answered", row->until, row->test);
     }

@@ -11,6 +11,7 @@ static const Column columns[] = {
     {"n_slot", COLUMN_INT, ROLE_SETTING, AT(n_slot)},
     {"steps", COLUMN_INT, ROLE_SETTING, AT(steps)},
     {"batch", COLUMN_INT, ROLE_SETTING, AT(batch)},
+    {"grow_from", COLUMN_INT, ROLE_SETTING, AT(grow_from)},
     {"optimizer", COLUMN_TEXT, ROLE_SETTING, AT(optimizer)},
     {"test", COLUMN_INT, ROLE_SETTING, AT(test)},
     {"until", COLUMN_REAL, ROLE_SETTING, AT(until)},

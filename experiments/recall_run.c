@@ -18,15 +18,20 @@
 #define TESTS 20               // times that a run looks at its test set
 #define TRAIN_STREAM 11        // of the run's seed
 #define TEST_STREAM 12         // of seed 0
+#define MAX_SIZES 32           // of sequences in a run that grows
+#define GROW_LOSS 0.7          // nats a query: well below what guessing costs among four values
+#define GROW_MEMORY 0.9        // of the mean of losses, a step
 
 typedef struct Lab {
     const RecallRun *run;
     Model model;
     Optimizer optimizer;
     Workspace *workspace;
-    Recall task;
+    Recall tasks[MAX_SIZES];        // [n_sizes] the task itself, then one of half the pairs and length after the other
+    size_t n_sizes, size;           // the size that is trained on
+    double recent;                  // mean loss of the last steps of this size
     Rng rng;                        // of the training sequences
-    int32_t *tokens, *targets;      // [batch, length]
+    int32_t *tokens, *targets;      // [batch, length] at most
     int32_t *test_tokens, *test_targets;   // [n_test, length]
     float *gradients;               // [model.table.total]
     float *logits;                  // [vocab]
@@ -43,14 +48,36 @@ static void lab_free(Lab *lab)
     workspace_free(lab->workspace);
     optimizer_free(&lab->optimizer);
     model_free(&lab->model);
-    recall_free(&lab->task);
+    for (size_t i = 0; i < lab->n_sizes; i++) {
+        recall_free(&lab->tasks[i]);
+    }
 }
 
-static void draw(Lab *lab, int32_t *tokens, int32_t *targets, size_t count, Rng *rng)
+static void draw(int32_t *tokens, int32_t *targets, Recall *task, size_t count, Rng *rng)
 {
     for (size_t i = 0; i < count; i++) {
-        recall_sequence(tokens + i * lab->run->length, targets + i * lab->run->length, &lab->task, rng);
+        recall_sequence(tokens + i * task->length, targets + i * task->length, task, rng);
     }
+}
+
+// The task and, of a run that grows, its halves, quarters and so on; training begins with the smallest.
+static int create_tasks(Lab *lab, Error *error)
+{
+    const RecallRun *run = lab->run;
+    size_t pairs = run->pairs, length = run->length;
+    bool more = true;
+    while (more) {
+        if (recall_create(&lab->tasks[lab->n_sizes], pairs, length, (size_t)run->config.vocab_size, error) != 0) {
+            return -1;
+        }
+        lab->n_sizes++;
+        more = run->grow_from > 0 && pairs % 2 == 0 && length % 2 == 0 && pairs / 2 >= run->grow_from && lab->n_sizes < MAX_SIZES;
+        pairs /= 2;
+        length /= 2;
+    }
+    lab->size = lab->n_sizes - 1;
+    lab->recent = INFINITY;
+    return 0;
 }
 
 // `lab` is zeroed; what it holds after a failure lab_free frees.
@@ -60,7 +87,7 @@ static int lab_open(Lab *lab, const RecallRun *run, Error *error)
     const Kernels *kernels = kernels_select(error);
     size_t row = run->length * sizeof(int32_t);
     lab->run = run;
-    if (kernels == NULL || recall_create(&lab->task, run->pairs, run->length, (size_t)run->config.vocab_size, error) != 0 ||
+    if (kernels == NULL || create_tasks(lab, error) != 0 ||
         model_create(&lab->model, &run->config, kernels, error) != 0 ||
         optimizer_create(&lab->optimizer, run->optimizer, &lab->model.table, WEIGHT_DECAY, error) != 0 ||
         (lab->workspace = workspace_create(&lab->model, run->batch, run->length, WORKSPACE_TRAINING, error)) == NULL) {
@@ -79,25 +106,37 @@ static int lab_open(Lab *lab, const RecallRun *run, Error *error)
     model_init(&lab->model, run->seed, run->length);
     rng_seed(&lab->rng, run->seed, TRAIN_STREAM);
     rng_seed(&test_rng, 0, TEST_STREAM);
-    draw(lab, lab->test_tokens, lab->test_targets, run->n_test, &test_rng);
+    draw(lab->test_tokens, lab->test_targets, &lab->tasks[0], run->n_test, &test_rng);
     return 0;
+}
+
+// Sequences become twice as long once those of this size are mostly answered.
+static void grow(Lab *lab, double loss)
+{
+    lab->recent = isfinite(lab->recent) ? GROW_MEMORY * lab->recent + (1.0 - GROW_MEMORY) * loss : loss;
+    if (lab->size > 0 && lab->recent < GROW_LOSS) {
+        lab->size--;
+        lab->recent = INFINITY;
+    }
 }
 
 // One step on fresh sequences. Returns false, with the weights as they were, when loss or gradient are not finite.
 static bool train_step(Lab *lab, double lr)
 {
-    const RecallRun *run = lab->run;
     Model *model = &lab->model;
-    draw(lab, lab->tokens, lab->targets, run->batch, &lab->rng);
+    Recall *task = &lab->tasks[lab->size];
+    size_t batch = lab->run->batch, queries = batch * task->pairs;
+    draw(lab->tokens, lab->targets, task, batch, &lab->rng);
     memset(lab->gradients, 0, model->table.total * sizeof(float));
-    model_forward(model, lab->workspace, NULL, 0, lab->tokens, run->batch, run->length);
-    double loss = model_loss(NULL, lab->gradients, model, lab->workspace, lab->targets, 1.0f / (float)(run->batch * run->pairs));
+    model_forward(model, lab->workspace, NULL, 0, lab->tokens, batch, task->length);
+    double loss = model_loss(NULL, lab->gradients, model, lab->workspace, lab->targets, 1.0f / (float)queries);
     model_backward(lab->gradients, model, lab->workspace, lab->tokens);
     double norm = sqrt(arena_sum_squares(model, lab->gradients));
     if (!isfinite(loss) || !isfinite(norm)) {
         return false;
     }
     optimizer_step(&lab->optimizer, model, lab->gradients, norm > CLIP ? CLIP / norm : 1.0, lr);
+    grow(lab, loss / (double)queries);
     return true;
 }
 
@@ -145,8 +184,8 @@ static void train(RecallResult *result, Lab *lab)
         if (!finite || result->steps % every == 0 || result->steps == run->steps) {
             test(result, lab);
             done = result->accuracy >= run->until;
-            progress_show(&progress, !finite || done || result->steps == run->steps, "step %" PRId64 " of %" PRId64 ": loss %.4f, accuracy %.4f%s",
-                          result->steps, run->steps, result->loss, result->accuracy, finite ? "" : "; the next loss or gradient was not finite");
+            progress_show(&progress, !finite || done || result->steps == run->steps, "step %" PRId64 " of %" PRId64 " (%zu pairs): loss %.4f, accuracy %.4f%s",
+                          result->steps, run->steps, lab->tasks[lab->size].pairs, result->loss, result->accuracy, finite ? "" : "; the next loss or gradient was not finite");
         }
     }
     progress_break(&progress);
@@ -169,6 +208,7 @@ int recall_run(RecallResult *result, const RecallRun *run, Error *error)
         result->parameters = lab.model.table.total;
         result->state = describe_memory(&lab.model.state.table);
         train(result, &lab);
+        result->pairs = lab.tasks[lab.size].pairs;
         result->seconds = cpu_seconds() - start;
     }
     lab_free(&lab);

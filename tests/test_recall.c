@@ -174,6 +174,39 @@ static void small_task_is_learnt(void **state)
     }
 }
 
+// Sequences that grow are learnt where whole ones are not yet, and do not grow past what is not learnt.
+static void growing_sequences_are_learnt_sooner(void **state)
+{
+    (void)state;
+    RecallRun run = small_run("delta");
+    RecallResult whole, grown, stuck;
+    Error error;
+    run.pairs = 16;
+    run.length = 128;
+    run.config.vocab_size = 32;
+    run.steps = 700;
+    run.until = 0.9;
+    run.grow_from = 3;   // from 4 pairs in 32 tokens: 2 would be below
+    assert_int_equal(recall_run(&grown, &run, &error), 0);
+    assert_true(grown.accuracy >= 0.9);
+    assert_int_equal(grown.pairs, 16);
+    run.grow_from = 0;
+    run.steps = grown.steps;
+    assert_int_equal(recall_run(&whole, &run, &error), 0);
+    assert_true(whole.accuracy < 0.3);
+    assert_int_equal(whole.pairs, 16);
+    run.grow_from = 3;
+    run.lr = 1e-6;
+    run.steps = 10;
+    assert_int_equal(recall_run(&stuck, &run, &error), 0);
+    assert_int_equal(stuck.pairs, 4);
+    run.length = 68;     run.pairs = 17;
+    assert_int_equal(recall_run(&stuck, &run, &error), -1);   // 17 keys of a vocabulary of 32
+    run.config.vocab_size = 34;
+    assert_int_equal(recall_run(&stuck, &run, &error), 0);
+    assert_int_equal(stuck.pairs, 17);
+}
+
 static void runs_repeat_to_the_bit(void **state)
 {
     (void)state;
@@ -216,7 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_are_what_the_task_says), cmocka_unit_test(draws_follow_their_laws),    cmocka_unit_test(same_seed_same_sequences),
         cmocka_unit_test(impossible_tasks_are_refused),     cmocka_unit_test(small_task_is_learnt),       cmocka_unit_test(runs_repeat_to_the_bit),
-        cmocka_unit_test(run_that_diverges_ends),
+        cmocka_unit_test(run_that_diverges_ends),           cmocka_unit_test(growing_sequences_are_learnt_sooner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
