@@ -68,6 +68,15 @@ bool rows_agree_but(const RowLayout *layout, const void *a, const void *b, Colum
 
 bool rows_agree(const RowLayout *layout, const void *a, const void *b, ColumnRole role) { return rows_agree_but(layout, a, b, role, NULL); }
 
+const char *rows_subject(const RowLayout *layout, const void *row)
+{
+    const Column *column = layout->columns;
+    while (column->role != ROLE_SUBJECT) {
+        column++;
+    }
+    return place(row, column);
+}
+
 int rows_compare_settings(const RowLayout *layout, const void *a, const void *b)
 {
     for (size_t i = 0; i < layout->n_columns; i++) {

@@ -2,13 +2,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/plot.h"
 #include "experiments/report.h"
 #include "experiments/text_row.h"
-
-#define TITLE_BYTES (ROW_TEXT_BYTES + 128)
 
 static double rate_of(const void *row) { return ((const TextRow *)row)->lr; }
 
@@ -42,8 +38,10 @@ static bool was_measured(const ResultRows *rows, size_t context)
     return false;
 }
 
-static void print_heading(const TextRow *row, const ResultRows *rows)
+static void print_heading(const Cells *cells, const void *of)
 {
+    const TextRow *row = of;
+    const ResultRows *rows = cells->rows;
     printf("\n### %s, width %" PRId64 ", %" PRId64 " layers, sequences of %" PRId64 " tokens\n\n", row->data, row->d_model, row->n_layer, row->seq_len);
     printf("%" PRId64 " heads, MLP %" PRId64 "; %" PRId64 " tokens of training in steps of %" PRId64 " by %s in %s. ", row->n_head, row->mlp_hidden,
            row->tokens, row->batch_tokens, row->optimizer, row->dtype);
@@ -61,7 +59,7 @@ static void print_heading(const TextRow *row, const ResultRows *rows)
     printf(" --- | --- | --- | --- | --- |\n");
 }
 
-static void print_row(const Cell *cell, const Cells *cells)
+static void print_row(const Cells *cells, const Cell *cell)
 {
     const TextRow *row = cell->first;
     printf("| %s | %" PRId64 " | %" PRId64 " | %g |", row->mixer, row->parameters, row->state_bytes, row->lr);
@@ -79,45 +77,17 @@ static void print_row(const Cell *cell, const Cells *cells)
     printf(" |\n");
 }
 
-static void print_tables(const Cells *cells)
+static void write_title(char text[REPORT_TITLE_BYTES], const void *of)
 {
-    for (size_t i = 0; i < cells->n_best; i++) {
-        if (cells_begin_setting(cells, i)) {
-            print_heading(cells->best[i].first, cells->rows);
-        }
-        print_row(&cells->best[i], cells);
-    }
+    const TextRow *row = of;
+    snprintf(text, REPORT_TITLE_BYTES, "Perplexity on %s: width %" PRId64 ", %" PRId64 " layers, %" PRId64 " tokens", row->data, row->d_model, row->n_layer,
+             row->tokens);
 }
 
-// One line a mixer, of the setting that most were run in.
-static int write_chart(const Cells *cells, const char *path, Error *error)
+static void find_point(double *x, double *y, const Cells *cells, const Cell *cell, size_t i)
 {
-    size_t n_best = cells->n_best;
-    PlotSeries *series = calloc(n_best, sizeof *series);
-    double *x = calloc(n_best * TEXT_CONTEXTS, sizeof *x), *y = calloc(n_best * TEXT_CONTEXTS, sizeof *y);
-    int result = series == NULL || x == NULL || y == NULL ? error_set(error, "out of memory for the chart %s", path) : 0;
-    const TextRow *main = cells_main_setting(cells, NULL);
-    char title[TITLE_BYTES];
-    snprintf(title, sizeof title, "Perplexity on %s: width %" PRId64 ", %" PRId64 " layers, %" PRId64 " tokens", main->data, main->d_model, main->n_layer,
-             main->tokens);
-    Plot plot = {title, "context length in tokens", "perplexity, mean of the seeds", series, 0};
-    for (size_t i = 0; i < n_best && result == 0; i++) {
-        const TextRow *row = cells->best[i].first;
-        if (!rows_agree(&text_layout, row, main, ROLE_SETTING)) {
-            continue;
-        }
-        double *at = x + i * TEXT_CONTEXTS, *height = y + i * TEXT_CONTEXTS;
-        for (size_t context = 0; context < TEXT_CONTEXTS; context++) {
-            at[context] = (double)text_contexts[context];
-            height[context] = perplexity_at(cells, &cells->best[i], context);
-        }
-        series[plot.n_series++] = (PlotSeries){row->mixer, at, height, TEXT_CONTEXTS};
-    }
-    result = result == 0 ? plot_write_png(&plot, path, error) : result;
-    free(series);
-    free(x);
-    free(y);
-    return result;
+    *x = (double)text_contexts[i];
+    *y = perplexity_at(cells, cell, i);
 }
 
 int main(int argc, char **argv)
@@ -131,8 +101,9 @@ int main(int argc, char **argv)
         .layout = &text_layout,
         .value = main_perplexity,
         .high = false,
-        .print_tables = print_tables,
-        .write_chart = write_chart,
+        .print_heading = print_heading,
+        .print_row = print_row,
+        .chart = {"context length in tokens", "perplexity, mean of the seeds", NULL, TEXT_CONTEXTS, write_title, find_point},
     };
     return report_main(&report, argc, argv);
 }
