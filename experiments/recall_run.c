@@ -64,6 +64,9 @@ static void draw(int32_t *tokens, int32_t *targets, Recall *task, size_t count, 
 static int create_tasks(Lab *lab, Error *error)
 {
     const RecallRun *run = lab->run;
+    if (run->grow_from > run->pairs) {
+        return error_set(error, "sequences of %zu pairs cannot grow from %zu: begin with fewer", run->pairs, run->grow_from);
+    }
     size_t pairs = run->pairs, length = run->length;
     bool more = true;
     while (more) {

@@ -92,6 +92,7 @@ expect 1 "there are adamw and muon" "$build/mqar" --optimizer sgd
 expect 2 "" "$build/mqar" --mixers delta
 expect 2 "" "$build/mqar_report"
 expect 1 "four tokens a pair" "$build/mqar" --pairs 8 --length 31
+expect 1 "cannot grow from 9" "$build/mqar" --pairs 8 --grow-from 9
 expect 1 "half of it are keys" "$build/mqar" --pairs 8 --length 32 --vocab-size 15
 expect 1 "does not exist in this build" "$build/mqar" --mixer lettuce
 expect 1 "has no chunks" "$build/mqar" --mixer delta --chunk 4
