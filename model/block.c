@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "model/key_scale.h"
-#include "model/start_read.h"
+#include "model/mixers/start_read.h"
 
 static size_t offset_of(const TensorTable *table, size_t layer, const char *part)
 {
@@ -120,10 +120,10 @@ static MixerTensors mixer_tensors(const BlockSaved *saved, const BlockOffsets *a
 static size_t gate_column(const BlockShape *shape) { return shape->channels + shape->value; }
 
 // What relative reading needs of a layer.
-static StartRead start_read(const MixerTensors *in, const MixerShape *shape, const BlockScratch *scratch, const BlockContext *c)
+static StartRead start_read(const MixerTensors *in, const MixerShape *shape, const BlockScratch *scratch)
 {
     return (StartRead){.state0 = in->state0, .unit = !in->form.no_normalisation, .scratch = scratch->start, .q = in->q, .q_stride = in->qkv_stride,
-                       .rows = shape->batch * shape->length, .n_head = shape->n_head, .n_slot = shape->n_slot, .d_head = shape->d_head, .kernels = c->kernels};
+                       .rows = shape->batch * shape->length, .n_head = shape->n_head, .n_slot = shape->n_slot, .d_head = shape->d_head};
 }
 
 static void scale(float *x, float factor, size_t n)
@@ -180,8 +180,8 @@ static void mixer_half_forward(const BlockSaved *saved, const BlockScratch *scra
     gates_forward(saved, scratch, at, c);
     shape->mixer->forward(saved->o, saved->mixer, scratch->mixer, states.memory, states.stride, &in, &mixer);
     if (shape->relative) {
-        StartRead read = start_read(&in, &mixer, scratch, c);
-        start_read_forward(saved->o, &read);
+        StartRead read = start_read(&in, &mixer, scratch);
+        k->start_read_forward(saved->o, &read);
     }
     if (!shape->needs.bare) {
         k->gate_forward(scratch->inner, saved->o, saved->projection + shape->channels, shape->projection, c->params + at->out_norm, eps, n, shape->heads,
@@ -276,8 +276,8 @@ static void mixer_backward(float *dparams, const BlockSaved *saved, const BlockS
     };
     shape->mixer->backward(&grad, scratch->do_, NULL, 0, saved->mixer, scratch->mixer, &in, &mixer);
     if (shape->relative) {
-        StartRead read = start_read(&in, &mixer, scratch, c);
-        start_read_backward(grad.q, grad.state0, scratch->do_, &read);
+        StartRead read = start_read(&in, &mixer, scratch);
+        c->kernels->start_read_backward(grad.q, grad.state0, scratch->do_, &read);
     }
 }
 

@@ -52,7 +52,7 @@ typedef struct BlockScratch {
     float *conv_sums;    // [B, conv_width + 1, conv]
     float *dg, *dmu;     // [N, gate], [N, forget]
     float *dlow, *dalpha;   // [N, rank], [N, decay]
-    float *start;        // [H, m, d] and in training as much again, where a layer reads relative to its start
+    float *start;        // start_read_scratch_floats, where a layer reads relative to its start
 } BlockScratch;
 
 // The three products of a linear layer, in the precision of the run (kernels.h).

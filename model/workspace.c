@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "model/mixers/start_read.h"
 
 // Floats of logits held at once: enough rows for the matrix product to run at speed, whatever the vocabulary.
 #define LOGIT_FLOATS ((size_t)1 << 25)
@@ -83,7 +84,8 @@ static void plan_scratch(BlockScratch *scratch, Planner *p, size_t n, size_t sum
     overlay_next(&inner, p);
     scratch->mixer = take(p, 1, mixer_floats);
     overlay_end(&inner, p);
-    scratch->start = take(p, shape->relative ? (training ? 2 : 1) : 0, shape->query * (shape->value / shape->heads));
+    scratch->start = take(p, shape->relative ? 1 : 0,
+                          start_read_scratch_floats(shape->heads, shape->query / shape->heads, shape->value / shape->heads, training));
 
     Overlay passes = overlay_begin(p);
     scratch->h13 = take(p, n, w->bf16 ? 2 * shape->hidden : 0);

@@ -63,6 +63,9 @@ void ISA_NAME(embedding_forward)(float *out, const float *table, const int32_t *
 void ISA_NAME(embedding_backward)(float *dtable, const float *dout, const int32_t *ids, size_t n, size_t dim);
 void ISA_NAME(cross_entropy)(float *losses, float *logits, const int32_t *targets, float scale, size_t n, size_t vocab);
 
+void ISA_NAME(start_read_forward)(float *o, const struct StartRead *read);
+void ISA_NAME(start_read_backward)(float *dq, float *dstate0, const float *do_, const struct StartRead *read);
+
 void ISA_NAME(add)(float *y, const float *x, size_t n);
 double ISA_NAME(sum_squares)(const float *x, size_t n);
 void ISA_NAME(adamw)(float *params, float *m, float *v, const float *grad, size_t n, float grad_scale, float lr, float beta1, float beta2, float eps,

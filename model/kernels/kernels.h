@@ -16,6 +16,7 @@
 
 struct Mixer;
 struct PackedMatrix;
+struct StartRead;
 
 // A matrix for gemm: element (i, j) is data[i·row + j·col]; one of row and col is 1.
 typedef struct MatrixView {
@@ -113,6 +114,11 @@ typedef struct Kernels {
 
     // losses [n] of targets given logits [n, V]; 0 where the target is −1. With `scale` not 0 the logits are replaced by scale·(softmax − onehot), 0 where it does not count.
     void (*cross_entropy)(float *losses, float *logits, const int32_t *targets, float scale, size_t n, size_t vocab);
+
+    // What reading relative to the start takes away (mixers/start_read.h): o [rows, H, d] −= S_0 q. From do_ [rows, H, d], dq (row stride q_stride) and
+    // dstate0 [H, m, d] accumulate.
+    void (*start_read_forward)(float *o, const struct StartRead *read);
+    void (*start_read_backward)(float *dq, float *dstate0, const float *do_, const struct StartRead *read);
 
     // y [n] += x [n]
     void (*add)(float *y, const float *x, size_t n);

@@ -50,6 +50,8 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .embedding_forward = ISA_NAME(embedding_forward), \
         .embedding_backward = ISA_NAME(embedding_backward), \
         .cross_entropy = ISA_NAME(cross_entropy), \
+        .start_read_forward = ISA_NAME(start_read_forward), \
+        .start_read_backward = ISA_NAME(start_read_backward), \
         .add = ISA_NAME(add), \
         .sum_squares = ISA_NAME(sum_squares), \
         .adamw = ISA_NAME(adamw), \

@@ -203,7 +203,7 @@ static void transpose(float *out, size_t out_row, const float *x, size_t x_row, 
 }
 
 // out_i = Σ_r x_ri y_ri for each of `columns` (whole vectors) columns of x and y.
-static void column_dots(float *out, const float *x, const float *y, size_t rows, size_t columns)
+INLINE void column_dots(float *out, const float *x, const float *y, size_t rows, size_t columns)
 {
     for (size_t i = 0; i < columns; i += VECTOR_FLOATS) {
         vfloat even = {0}, odd = {0};
