@@ -448,6 +448,7 @@ int main(int argc, char **argv)
     if (bench.kernels == NULL || config_preset(&bench.config, bench.preset, &error) != 0) {
         return args_fail(&error);
     }
+    config_settle_new(&bench.config, NULL, 0);
     char text[96];
     fprintf(stderr, "%s", kernels_describe(text, bench.kernels));
     if (ceilings) {   // the other parts run no model

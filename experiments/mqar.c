@@ -36,6 +36,7 @@ static int default_config(ModelConfig *config, Error *error)
     config->n_layer = 2;
     config->n_head = 1;
     config->mlp_hidden = 0;
+    config_settle_new(config, NULL, 0);
     return 0;
 }
 
@@ -77,6 +78,7 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
         optimizer_kind(&run->optimizer, o->optimizer, error) != 0) {
         return -1;
     }
+    config_settle_new(&run->config, o->specs + o->first_model_spec, o->n_specs - o->first_model_spec);
     config_settle_length(&run->config, o->length);
     const ModelConfig *config = &run->config;
     *row = (RecallRow){.pairs = o->pairs, .length = o->length, .vocab = config->vocab_size, .d_model = config->d_model, .d_head = config->d_head,

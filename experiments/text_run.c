@@ -152,6 +152,7 @@ static int plan(TextRow *row, Options *o, Error *error)
         config_apply_flags(&config, model_specs(o), n_model_specs(o), error) != 0) {
         return -1;
     }
+    config_settle_new(&config, model_specs(o), n_model_specs(o));
     config_settle_length(&config, o->seq_len);
     *row = (TextRow){.seq_len = o->seq_len, .tokens = o->tokens, .batch_tokens = o->batch_tokens, .d_model = config.d_model, .n_layer = config.n_layer,
                      .n_head = config.n_head, .mlp_hidden = config.mlp_hidden, .eval_tokens = o->eval_tokens, .lr = o->lr, .seed = o->seed};
@@ -370,6 +371,7 @@ int main(int argc, char **argv)
     if (config_preset(&options.asked, "nano", &error) != 0) {
         return args_fail(&error);
     }
+    config_settle_new(&options.asked, NULL, 0);
     add_flags(&options);
     ArgProgram program = {
         .name = "build/text_run",

@@ -559,3 +559,13 @@ int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs
     }
     return 0;
 }
+
+void config_settle_new(ModelConfig *config, const ArgSpec *specs, size_t n_specs)
+{
+    for (size_t i = 0; i < n_specs && i < N_KEYS; i++) {
+        if (specs[i].given && config_keys[i].offset == offsetof(ModelConfig, relative_read)) {
+            return;
+        }
+    }
+    config->relative_read = kinds_of(config).lattice;
+}

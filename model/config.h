@@ -69,6 +69,10 @@ int config_preset(ModelConfig *config, const char *name, Error *error);
 // Checks every size for range and that the mixers can run the combination. Returns 0, or -1 with `error` naming key, value and what is allowed.
 int config_validate(const ModelConfig *config, Error *error);
 
+// Behind config_apply_flags, for the shape of a new model that no file describes: Lattice reads relative to its start (docs/memories.md 7), wherever a layer is
+// Lattice and no flag (specs as in config_apply_flags) says otherwise. Files without the key mean the plain read.
+void config_settle_new(ModelConfig *config, const ArgSpec *specs, size_t n_specs);
+
 // JSON with "model_type": "lattice" and every key but those that have their usual value. Unknown keys are an error by name; keys missing from JSON keep the value that
 // `config` has. Names must exist; neither validates further.
 struct cJSON *config_to_json(const ModelConfig *config);

@@ -19,7 +19,7 @@ typedef struct Layer {
     double tolerance;
     size_t n_in, in_counts[MAX_ARRAYS], n_out, out_counts[MAX_ARRAYS];
     size_t n, dim, out_dim, n_head, stride;   // sizes as the kernel reads them
-    bool accumulate, a_turned, b_turned;
+    bool accumulate;
     double eps;
     ConvShape conv;
     const int32_t *ids;

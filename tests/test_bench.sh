@@ -65,5 +65,5 @@ holds "$(field "prepare, all threads" ceiling) > 0"
 [ -z "$(ls "$work/temporary")" ] || fail "the documents of ./bench prepare stay behind: $(ls "$work/temporary")"
 got=0
 "$bench" --only nothing >"$work/out" 2>"$work/err" || got=$?
-[ "$got" -eq 2 ] && grep -q "there are gemm, train, profile" "$work/err" || fail "an unknown part: exit code $got: $(cat "$work/err")"
+[ "$got" -eq 2 ] && grep -q "no part nothing: --help names" "$work/err" || fail "an unknown part: exit code $got: $(cat "$work/err")"
 echo "$((checks + 1)) checks"

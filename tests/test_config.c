@@ -343,6 +343,30 @@ static int with_flags(ModelConfig *config, const char *name, Error *error, ...)
     return config_apply_flags(config, specs, n, error);
 }
 
+// New models read relative to their start wherever a layer is Lattice, unless a flag says otherwise.
+static void test_new_models(void **state)
+{
+    (void)state;
+    ModelConfig c = preset("nano"), flags = preset("nano");
+    ArgSpec specs[64];
+    size_t n = config_arg_specs(specs, 64, &flags);
+    assert_false(c.relative_read);   // what a file without the key means
+    config_settle_new(&c, specs, n);
+    assert_true(c.relative_read);
+    choose_mixer(&c, "delta,attention");
+    config_settle_new(&c, specs, n);
+    assert_false(c.relative_read);
+    choose_mixer(&c, "delta,lattice");
+    config_settle_new(&c, NULL, 0);
+    assert_true(c.relative_read);
+    for (size_t i = 0; i < n; i++) {
+        specs[i].given = strcmp(specs[i].name, "relative-read") == 0;
+    }
+    c.relative_read = false;
+    config_settle_new(&c, specs, n);
+    assert_false(c.relative_read);
+}
+
 // Flags that no layer reads are refused; in a file such keys may stand.
 static void test_flags_unread(void **state)
 {
@@ -429,7 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets), cmocka_unit_test(test_validate), cmocka_unit_test(test_choices_complete), cmocka_unit_test(test_validate_mixers),
-        cmocka_unit_test(test_layer_mixers), cmocka_unit_test(test_json), cmocka_unit_test(test_flags_unread),
+        cmocka_unit_test(test_layer_mixers), cmocka_unit_test(test_json), cmocka_unit_test(test_new_models), cmocka_unit_test(test_flags_unread),
         cmocka_unit_test(test_help_mixers), cmocka_unit_test(test_flags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

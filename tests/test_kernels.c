@@ -1,59 +1,10 @@
 // Kernels that work on rows: matrix products, norms, gates, MLP, sums and the optimizer. tests/test_kernels_tokens.c has the others.
 #include "tests/layer.h"
 
-// Space between rows of matrices and columns: it must neither be read nor written.
+// Space between rows of columns: it must neither be read nor written.
 enum { PAD = 3 };
 
 // ---- Matrix products ----
-
-static MatrixView view(const float *data, bool turned, size_t rows, size_t cols)
-{
-    return turned ? (MatrixView){data, 1, rows + PAD} : (MatrixView){data, cols + PAD, 1};
-}
-
-static size_t view_floats(bool turned, size_t rows, size_t cols) { return turned ? cols * (rows + PAD) : rows * (cols + PAD); }
-
-// n rows, out_dim columns, dim deep
-static void gemm_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
-{
-    kernels->gemm(out[0], l->out_dim + PAD, view(in[0], l->a_turned, l->n, l->dim), view(in[1], l->b_turned, l->dim, l->out_dim), l->n, l->out_dim, l->dim,
-                  l->accumulate);
-}
-
-static void gemm_reference(double *const *out, const double *const *in, const Layer *l)
-{
-    size_t a_row = l->a_turned ? 1 : l->dim + PAD, a_col = l->a_turned ? l->n + PAD : 1;
-    size_t b_row = l->b_turned ? 1 : l->out_dim + PAD, b_col = l->b_turned ? l->dim + PAD : 1;
-    for (size_t i = 0; i < l->n; i++) {
-        for (size_t j = 0; j < l->out_dim; j++) {
-            double sum = l->accumulate ? out[0][i * (l->out_dim + PAD) + j] : 0.0;
-            for (size_t k = 0; k < l->dim; k++) {
-                sum += in[0][i * a_row + k * a_col] * in[1][k * b_row + j * b_col];
-            }
-            out[0][i * (l->out_dim + PAD) + j] = sum;
-        }
-    }
-}
-
-static void test_gemm(void **state)
-{
-    (void)state;
-    static const size_t sizes[][3] = {   // rows, cols, depth
-        {1, 1, 1},     {1, 1000, 3},  {3, 63, 65},    {63, 65, 200}, {65, 200, 63},   {200, 1, 1000}, {1000, 3, 65},
-        {65, 63, 1000}, {63, 1000, 65}, {1, 200, 1000}, {3, 1000, 1},   {1000, 63, 65},
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        for (unsigned form = 0; form < 8; form++) {
-            size_t rows = sizes[i][0], cols = sizes[i][1], depth = sizes[i][2];
-            bool a_turned = form & 1, b_turned = form & 2, accumulate = form & 4;
-            Layer layer = {.name = "gemm", .fast = gemm_fast, .reference = gemm_reference, .tolerance = 2e-6, .n_in = 2,
-                           .in_counts = {view_floats(a_turned, rows, depth), view_floats(b_turned, depth, cols)}, .n_out = 1,
-                           .out_counts = {rows * (cols + PAD)}, .n = rows, .dim = depth, .out_dim = cols, .accumulate = accumulate, .a_turned = a_turned,
-                           .b_turned = b_turned};
-            check_layers(&layer, 1);
-        }
-    }
-}
 
 static void linear_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
 {
@@ -533,9 +484,9 @@ static void test_empty(void **state)
     (void)state;
     for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
         float x = 3.0f, c[2] = {5.0f, 7.0f};
-        (*kernels)->gemm(c, 2, (MatrixView){&x, 1, 1}, (MatrixView){&x, 2, 1}, 1, 2, 0, true);
+        (*kernels)->linear_backward_input(c, rows_f32(&x), weights_f32(&x), 1, 2, 0, true);
         assert_true(c[0] == 5.0f && c[1] == 7.0f);
-        (*kernels)->gemm(c, 2, (MatrixView){&x, 1, 1}, (MatrixView){&x, 2, 1}, 1, 2, 0, false);
+        (*kernels)->linear_backward_input(c, rows_f32(&x), weights_f32(&x), 1, 2, 0, false);
         assert_true(c[0] == 0.0f && c[1] == 0.0f);
         (*kernels)->linear_forward(&x, rows_f32(NULL), weights_f32(NULL), 0, 5, 7);
         (*kernels)->rmsnorm_forward(rows_f32(&x), NULL, &x, 1e-6f, 0, 5);
@@ -564,7 +515,7 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables), cmocka_unit_test(test_gemm),   cmocka_unit_test(test_linear), cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_tables), cmocka_unit_test(test_linear), cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_gate),   cmocka_unit_test(test_swiglu), cmocka_unit_test(test_sigmoid), cmocka_unit_test(test_add),
         cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_adamw), cmocka_unit_test(test_ceilings), cmocka_unit_test(test_empty),
         cmocka_unit_test(test_softplus), cmocka_unit_test(test_slot_decay),

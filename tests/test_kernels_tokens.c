@@ -1,4 +1,5 @@
 // Kernels that know of tokens: the short convolution, whole and in pieces, the embedding and the loss.
+#include "model/mixers/start_read.h"
 #include "tests/layer.h"
 
 // ---- Convolution ----
@@ -263,10 +264,117 @@ static void test_extreme_logits(void **state)
     }
 }
 
+// ---- Reading relative to the start: dim slots of out_dim numbers; rows of queries at `stride` ----
+
+static StartRead start_read_of(float *scratch, const float *state0, const float *q, const Layer *l)
+{
+    return (StartRead){.state0 = state0, .unit = l->accumulate, .scratch = scratch, .q = q, .q_stride = l->stride, .rows = l->n, .n_head = l->n_head,
+                       .n_slot = l->dim, .d_head = l->out_dim};
+}
+
+// Inputs state0, q; output o.
+static void start_read_forward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
+{
+    Pool pool = {0};
+    StartRead read = start_read_of(pool_floats(&pool, start_read_scratch_floats(l->n_head, l->dim, l->out_dim, false)), in[0], in[1], l);
+    kernels->start_read_forward(out[0], &read);
+    pool_free(&pool);
+}
+
+// S_0 [H, m, d], and the lengths of state0's slots.
+static void reference_start(double *start, double *lengths, const double *state0, const Layer *l)
+{
+    for (size_t i = 0; i < l->n_head * l->dim; i++) {
+        double square = 0.0;
+        for (size_t j = 0; j < l->out_dim; j++) {
+            square += state0[i * l->out_dim + j] * state0[i * l->out_dim + j];
+        }
+        lengths[i] = l->accumulate ? sqrt(square) : 1.0;
+        for (size_t j = 0; j < l->out_dim; j++) {
+            start[i * l->out_dim + j] = state0[i * l->out_dim + j] / lengths[i];
+        }
+    }
+}
+
+static void start_read_forward_reference(double *const *out, const double *const *in, const Layer *l)
+{
+    size_t m = l->dim, d = l->out_dim, heads = l->n_head;
+    Pool pool = {0};
+    double *start = pool_doubles(&pool, heads * m * d), *lengths = pool_doubles(&pool, heads * m);
+    reference_start(start, lengths, in[0], l);
+    for (size_t t = 0; t < l->n; t++) {
+        for (size_t i = 0; i < heads * m; i++) {
+            for (size_t j = 0; j < d; j++) {
+                out[0][(t * heads + i / m) * d + j] -= in[1][t * l->stride + i] * start[i * d + j];
+            }
+        }
+    }
+    pool_free(&pool);
+}
+
+// Inputs state0, q, do; outputs dq, dstate0.
+static void start_read_backward_fast(float *const *out, const float *const *in, const Kernels *kernels, const Layer *l)
+{
+    Pool pool = {0};
+    StartRead read = start_read_of(pool_floats(&pool, start_read_scratch_floats(l->n_head, l->dim, l->out_dim, true)), in[0], in[1], l);
+    kernels->start_read_backward(out[0], out[1], in[2], &read);
+    pool_free(&pool);
+}
+
+static void start_read_backward_reference(double *const *out, const double *const *in, const Layer *l)
+{
+    size_t m = l->dim, d = l->out_dim, heads = l->n_head;
+    Pool pool = {0};
+    double *start = pool_doubles(&pool, heads * m * d), *lengths = pool_doubles(&pool, heads * m), *dslot = pool_doubles(&pool, d);
+    reference_start(start, lengths, in[0], l);
+    for (size_t i = 0; i < heads * m; i++) {
+        double along = 0.0;
+        memset(dslot, 0, d * sizeof *dslot);
+        for (size_t t = 0; t < l->n; t++) {
+            const double *row = in[2] + (t * heads + i / m) * d;
+            for (size_t j = 0; j < d; j++) {
+                dslot[j] -= in[1][t * l->stride + i] * row[j];
+                out[0][t * l->stride + i] -= row[j] * start[i * d + j];
+            }
+        }
+        for (size_t j = 0; j < d; j++) {
+            along += l->accumulate ? dslot[j] * start[i * d + j] : 0.0;
+        }
+        for (size_t j = 0; j < d; j++) {
+            out[1][i * d + j] += l->accumulate ? (dslot[j] - along * start[i * d + j]) / lengths[i] : dslot[j];
+        }
+    }
+    pool_free(&pool);
+}
+
+static void test_start_read(void **state)
+{
+    (void)state;
+    static const size_t sizes[][4] = {{1, 1, 1, 1}, {1, 2, 64, 64}, {63, 3, 17, 33}, {129, 1, 40, 16}, {300, 2, 24, 65}};   // rows, heads, slots, numbers
+    for (size_t i = 0; i < 2 * (sizeof sizes / sizeof sizes[0]); i++) {
+        const size_t *size = sizes[i / 2], starts = size[1] * size[2] * size[3], stride = size[1] * size[2] + 3, outs = size[0] * size[1] * size[3];
+        Layer layers[] = {
+            {.name = "start_read_forward", .fast = start_read_forward_fast, .reference = start_read_forward_reference, .tolerance = OUTPUT_TOLERANCE, .n_in = 2,
+             .in_counts = {starts, size[0] * stride}, .n_out = 1, .out_counts = {outs}},
+            {.name = "start_read_backward", .fast = start_read_backward_fast, .reference = start_read_backward_reference, .tolerance = GRADIENT_TOLERANCE,
+             .n_in = 3, .in_counts = {starts, size[0] * stride, outs}, .n_out = 2, .out_counts = {size[0] * stride, starts}},
+        };
+        for (size_t k = 0; k < 2; k++) {
+            layers[k].n = size[0];
+            layers[k].n_head = size[1];
+            layers[k].dim = size[2];
+            layers[k].out_dim = size[3];
+            layers[k].stride = stride;
+            layers[k].accumulate = i % 2 == 1;   // slots of length 1
+        }
+        check_layers(layers, 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conv),          cmocka_unit_test(test_conv_pieces),   cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_start_read), cmocka_unit_test(test_conv),          cmocka_unit_test(test_conv_pieces),   cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_extreme_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,18 @@ got=0
 "${programs}train" --resume --out "$work/run" --steps 20 --mixer lattice,attention:21 >"$work/out" 2>"$work/err" || got=$?
 [ "$got" -eq 1 ] && grep -q "mixer is lattice,attention:20 in the checkpoint, lattice,attention:21 now" "$work/err" || fail "resume: $(cat "$work/err")"
 
+# New models read relative to their start where a layer is Lattice; a run from before goes on as it began, also where the command names a preset.
+reads() { grep -c '"relative_read":[[:space:]]*true' "$work/$1"/step_*/config.json || true; }
+[ "$(reads run | tail -c 2)" = 1 ] || fail "the usual read: $(cat "$work"/run/step_*/config.json)"
+run "${programs}train" "$work/data" $shape --steps 1 --out "$work/delta" --mixer delta
+run "${programs}train" "$work/data" --preset nano $shape --steps 1 --out "$work/plain" --no-relative-read
+[ "$(reads delta)" = 0 ] && [ "$(reads plain)" = 0 ] || fail "a read that was not asked for: $(cat "$work"/plain/step_*/config.json "$work"/delta/step_*/config.json)"
+run "${programs}train" "$work/data" --preset nano $shape --steps 2 --out "$work/plain" --resume
+[ "$(reads plain | grep -c ':0$')" = 2 ] || fail "a resumed run reads otherwise: $(cat "$work"/plain/step_*/config.json)"
+got=0
+"${programs}train" --resume --out "$work/plain" --steps 3 --relative-read >"$work/out" 2>"$work/err" || got=$?
+[ "$got" -eq 1 ] && grep -q "relative_read is" "$work/err" || fail "another read on resume: $(cat "$work/err")"
+
 refused 2 'objective "guess" does not exist' --objective guess
 refused 1 "needs n_slot = d_head" --mixer attention --n-slot 8
 refused 1 "names 3 layers, n_layer is 2" --mixer lattice,linear,ttt

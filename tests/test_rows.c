@@ -36,7 +36,7 @@ static void rows_survive_the_file(void **state)
     assert_non_null(strstr(error.text, "first line"));
     char text[2 * ROW_LINE_BYTES];
     size_t size = strlen(rows_header(text, &recall_layout));
-    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,adamw,2,2,x,1,1,1,1,1,1,1\n");
+    size += (size_t)snprintf(text + size, sizeof text - size, "\ndelta,16,128,64,64,32,32,1000,8,0,adamw,2,2,x,1,1,1,1,1,1,1\n");
     assert_int_equal(file_write_atomic(path, text, size, &error), 0);
     assert_int_equal(rows_read(&rows, &recall_layout, path, &error), -1);
     assert_non_null(strstr(error.text, "line 2: no good value for lr"));

@@ -122,6 +122,7 @@ void settings_init(TrainSettings *settings)
                                 .keep = 3, .seed = 1};
     // A built-in preset: for the defaults that --help shows.
     config_preset(&settings->model, "nano", NULL);
+    config_settle_new(&settings->model, NULL, 0);
     add_data_flags(settings);
     add_run_flags(settings);
     settings->first_model_spec = settings->n_specs;
@@ -443,7 +444,15 @@ int settings_model(ModelConfig *config, bool *vocab_is_asked, const TrainSetting
     if (config_preset(config, "nano", error) || read_shape(config, vocab_is_asked, settings, error)) {
         return -1;
     }
-    return config_apply_flags(config, settings->specs + settings->first_model_spec, settings->n_specs - settings->first_model_spec, error);
+    const ArgSpec *specs = settings->specs + settings->first_model_spec;
+    size_t n_specs = settings->n_specs - settings->first_model_spec;
+    if (config_apply_flags(config, specs, n_specs, error)) {
+        return -1;
+    }
+    if (settings->config_file == NULL) {
+        config_settle_new(config, specs, n_specs);
+    }
+    return 0;
 }
 
 // Refuses a key whose value differs between two shapes.
@@ -475,6 +484,9 @@ int settings_same_model(const TrainSettings *settings, const ModelConfig *checkp
         return -1;
     }
     config_settle_length(&asked, checkpoint->max_seq_len);
+    if (settings->config_file == NULL && !settings_given(settings, "relative-read")) {
+        asked.relative_read = checkpoint->relative_read;   // no preset says
+    }
     // The tokenizer decided the size of the vocabulary, unless somebody insisted.
     if (!vocab_is_asked) {
         asked.vocab_size = checkpoint->vocab_size;

@@ -14,7 +14,6 @@
 // Rows of x up to which a product reads the weights once as they are (few_rows.c) instead of packing them into panels.
 #define FEW_ROWS 16
 
-void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
 // linear_forward for n ≤ FEW_ROWS; packed_forward for n ≤ FEW_ROWS.
 void ISA_NAME(few_rows_f32)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
 void ISA_NAME(few_rows_packed)(float *out, const float *x, const struct PackedMatrix *w, size_t n);

@@ -347,12 +347,6 @@ static void scale_columns(float *out, const float *scales, size_t n, size_t coun
     }
 }
 
-void ISA_NAME(gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate)
-{
-    blocked_product(&kind_f32, c, ldc, (Lanes){a.data, false, a.row, a.col}, &(SecondFactor){.lanes = {b.data, false, b.col, b.row}}, rows, cols, depth,
-                    accumulate);
-}
-
 // With bf16 products int8 numbers go through them as they are, which is exact; else a row's scale is in its packed numbers.
 static void many_rows_packed(float *out, const float *x, const PackedMatrix *w, size_t n)
 {

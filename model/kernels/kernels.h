@@ -18,12 +18,6 @@ struct Mixer;
 struct PackedMatrix;
 struct StartRead;
 
-// A matrix for gemm: element (i, j) is data[i·row + j·col]; one of row and col is 1.
-typedef struct MatrixView {
-    const float *data;
-    size_t row, col;
-} MatrixView;
-
 // Sizes of the short convolution over one buffer of projections.
 // Columns of a row: q [n_head·n_slot], k [n_head·n_slot], v [n_head·d_head], then what the convolution does not touch.
 typedef struct ConvShape {
@@ -43,9 +37,6 @@ typedef struct Kernels {
     size_t vector_floats;      // floats in a vector register
     bool fast_bf16;            // the processor multiplies bf16; without, the bf16 products take as long as f32's or a little longer
     const struct Mixer *const *mixers;   // NULL-terminated
-
-    // c [rows, cols], row stride ldc: set to a·b, or added to when `accumulate`. a [rows, depth], b [depth, cols].
-    void (*gemm)(float *c, size_t ldc, MatrixView a, MatrixView b, size_t rows, size_t cols, size_t depth, bool accumulate);
 
     // out [n, n_out] = x [n, n_in] · w [n_out, n_in]ᵀ; all factors f32
     void (*linear_forward)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);

@@ -28,7 +28,6 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
         .make_panels = PANELS(PRODUCTS), \
         .packed_forward = PRODUCTS(packed_forward), \
         .peak_loop = PRODUCTS(peak_loop), \
-        .gemm = ISA_NAME(gemm), \
         .linear_forward = LINEAR(ISA_NAME, linear_forward), \
         .linear_backward_input = LINEAR(ISA_NAME, linear_backward_input), \
         .linear_backward_weight = LINEAR(ISA_NAME, linear_backward_weight), \
