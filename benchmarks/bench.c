@@ -17,6 +17,7 @@
 #include "benchmarks/profile.h"
 #include "model/block.h"
 #include "model/mixers/mixer.h"
+#include "model/mixers/start_read.h"
 #include "model/model.h"
 #include "training/trainer.h"
 
@@ -189,11 +190,24 @@ static void timed_mixer_backward(const MixerGradients *grad, const float *do_, c
     TIMED(PROFILE_MIXER_BACKWARD, mixer_work(shape, 28), plain_mixer->backward(grad, do_, dstates, state_stride, saved, scratch, in, shape));
 }
 
+// The read relative to the start belongs to the mixer: a multiply-add for each number of the state and token, and two in the backward.
+static double start_read_work(const StartRead *read, double each) { return each * (double)(read->rows * read->n_head) * (double)(read->n_slot * read->d_head); }
+
+static void timed_start_read_forward(float *o, const StartRead *read)
+{
+    TIMED(PROFILE_MIXER_FORWARD, start_read_work(read, 2), plain->start_read_forward(o, read));
+}
+
+static void timed_start_read_backward(float *dq, float *dstate0, const float *do_, const StartRead *read)
+{
+    TIMED(PROFILE_MIXER_BACKWARD, start_read_work(read, 4), plain->start_read_backward(dq, dstate0, do_, read));
+}
+
 // A model of the preset in training, and the table of kernels through which it is timed.
 typedef struct Step {
     Kernels kernels;
     Mixer mixer;
-    const Mixer *mixers[2];
+    const Mixer *mixers[3];   // the one that is timed, and the row of its other forms, which says what it can do
     Trainer trainer;
 } Step;
 
@@ -205,6 +219,11 @@ static void step_kernels(Step *step, const Kernels *kernels, const char *mixer)
     step->mixer.forward = timed_mixer_forward;
     step->mixer.backward = timed_mixer_backward;
     step->mixers[0] = &step->mixer;
+    for (const Mixer *const *row = kernels->mixers; *row != NULL; row++) {
+        if ((*row)->serves != NULL && strcmp((*row)->serves, mixer) == 0) {
+            step->mixers[1] = *row;
+        }
+    }
     step->kernels = *kernels;
     step->kernels.mixers = step->mixers;
     step->kernels.linear_forward = timed_forward;
@@ -226,6 +245,8 @@ static void step_kernels(Step *step, const Kernels *kernels, const char *mixer)
     step->kernels.embedding_forward = timed_embedding_forward;
     step->kernels.embedding_backward = timed_embedding_backward;
     step->kernels.cross_entropy = timed_cross_entropy;
+    step->kernels.start_read_forward = timed_start_read_forward;
+    step->kernels.start_read_backward = timed_start_read_backward;
     step->kernels.add = timed_add;
     step->kernels.make_panels = kernels->make_panels == NULL ? NULL : timed_make_panels;
     step->kernels.round_bf16 = timed_round_bf16;

@@ -82,8 +82,8 @@ static int plan(RecallRun *run, RecallRow *row, const Options *o, Error *error)
     config_settle_length(&run->config, o->length);
     const ModelConfig *config = &run->config;
     *row = (RecallRow){.pairs = o->pairs, .length = o->length, .vocab = config->vocab_size, .d_model = config->d_model, .d_head = config->d_head,
-                       .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .grow_from = o->grow_from, .test = o->n_test, .until = o->until, .lr = o->lr,
-                       .seed = o->seed};
+                       .n_slot = config->n_slot, .steps = o->steps, .batch = o->batch, .grow_from = o->grow_from, .test = o->n_test, .until = o->until,
+                       .lr = o->lr, .seed = o->seed};
     snprintf(row->optimizer, sizeof row->optimizer, "%s", o->optimizer);
     return config_validate(config, error) != 0
                ? -1

@@ -187,8 +187,9 @@ static void train(RecallResult *result, Lab *lab)
         if (!finite || result->steps % every == 0 || result->steps == run->steps) {
             test(result, lab);
             done = result->accuracy >= run->until;
-            progress_show(&progress, !finite || done || result->steps == run->steps, "step %" PRId64 " of %" PRId64 " (%zu pairs): loss %.4f, accuracy %.4f%s",
-                          result->steps, run->steps, lab->tasks[lab->size].pairs, result->loss, result->accuracy, finite ? "" : "; the next loss or gradient was not finite");
+            progress_show(&progress, !finite || done || result->steps == run->steps,
+                          "step %" PRId64 " of %" PRId64 " (%zu pairs): loss %.4f, accuracy %.4f%s", result->steps, run->steps, lab->tasks[lab->size].pairs,
+                          result->loss, result->accuracy, finite ? "" : "; the next loss or gradient was not finite");
         }
     }
     progress_break(&progress);

@@ -13,7 +13,7 @@
 typedef struct RecallRun {
     ModelConfig config;
     size_t pairs, length;        // of a sequence
-    size_t grow_from;            // training begins with sequences of at least so many pairs, as much shorter, which double when mostly answered; 0: all are whole
+    size_t grow_from;            // training begins with sequences of at least so many pairs, as much shorter, which double when mostly answered; 0: whole
     size_t batch, n_test;        // sequences of a step, and of the test set
     int64_t steps;               // at most
     OptimizerKind optimizer;
@@ -27,7 +27,7 @@ typedef struct RecallResult {
     double accuracy;             // share of the test set's queries whose value got the highest logit
     double loss;                 // nats a query, over the test set
     double seconds;              // of the processor
-    size_t pairs;                // of the last training sequences; fewer than the task's when growth has not come to its end
+    size_t pairs;                // in a sequence of the size that growth has come to
     size_t parameters, state;    // floats of the model, and of what all layers remember of a sequence (without the convolutions' tails)
 } RecallResult;
 

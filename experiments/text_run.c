@@ -29,6 +29,7 @@ typedef struct Options {
     bool keep;
     bool wanted[TEXT_CONTEXTS];   // of text_contexts, by --contexts
     ModelConfig asked, usual;   // what flags say of the model, and what it is without them
+    bool relative_read;         // of the model
     ArgSpec specs[MAX_FLAGS], usual_specs[MAX_FLAGS];
     size_t n_specs, first_model_spec;
 } Options;
@@ -154,6 +155,7 @@ static int plan(TextRow *row, Options *o, Error *error)
     }
     config_settle_new(&config, model_specs(o), n_model_specs(o));
     config_settle_length(&config, o->seq_len);
+    o->relative_read = config.relative_read;
     *row = (TextRow){.seq_len = o->seq_len, .tokens = o->tokens, .batch_tokens = o->batch_tokens, .d_model = config.d_model, .n_layer = config.n_layer,
                      .n_head = config.n_head, .mlp_hidden = config.mlp_hidden, .eval_tokens = o->eval_tokens, .lr = o->lr, .seed = o->seed};
     for (size_t i = 0; i < TEXT_CONTEXTS; i++) {
@@ -222,6 +224,9 @@ static int train(double *seconds, const Options *o, const char *out, const char 
             describe_flag(flag, sizeof flag, &model_specs(o)[i]);
             put(&command, "--%s", flag);
         }
+    }
+    if (o->relative_read) {   // a model of before that lies there would read otherwise: then ./train refuses
+        put(&command, "--relative-read");
     }
     return run_command(seconds, &command, log, error);
 }

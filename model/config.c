@@ -524,8 +524,9 @@ static int check_flag_read(const ModelConfig *config, const ConfigKey *key, Erro
         return error_set(error, "max_seq_len is %" PRId64 ", but no layer of mixer \"%s\" is attention without a window: leave it out", config->max_seq_len,
                          config->mixer);
     }
-    bool of_chunks = key->offset == offsetof(ModelConfig, chunk_form) || key->offset == offsetof(ModelConfig, chunk_norm);
-    if (of_chunks && !kinds.lattice) {
+    bool has_other_usual = key->offset == offsetof(ModelConfig, chunk_form) || key->offset == offsetof(ModelConfig, chunk_norm) ||
+                           key->offset == offsetof(ModelConfig, relative_read);   // check_used cannot tell that it was given
+    if (has_other_usual && !kinds.lattice) {
         return error_set(error, "%s is a key of Lattice, and mixer \"%s\" is none: leave it out", key->name, config->mixer);
     }
     return 0;
@@ -533,7 +534,7 @@ static int check_flag_read(const ModelConfig *config, const ConfigKey *key, Erro
 
 int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs, Error *error)
 {
-    bool width_given = false, head_given = false, slot_given = false;
+    bool width_given = false, head_given = false, slot_given = false, mixer_given = false, read_given = false;
     for (size_t i = 0; i < n_specs && i < N_KEYS; i++) {
         const ConfigKey *key = &config_keys[i];
         if (!specs[i].given) {
@@ -543,6 +544,11 @@ int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs
         width_given = width_given || key->offset == offsetof(ModelConfig, d_model) || key->offset == offsetof(ModelConfig, n_head);
         head_given = head_given || key->offset == offsetof(ModelConfig, d_head);
         slot_given = slot_given || key->offset == offsetof(ModelConfig, n_slot);
+        mixer_given = mixer_given || key->offset == offsetof(ModelConfig, mixer);
+        read_given = read_given || key->offset == offsetof(ModelConfig, relative_read);
+    }
+    if (mixer_given && !read_given) {
+        config->relative_read = config->relative_read && kinds_of(config).lattice;   // a file's Lattice had it, another mixer has none
     }
     for (size_t i = 0; i < n_specs && i < N_KEYS; i++) {
         if (specs[i].given && check_flag_read(config, &config_keys[i], error) != 0) {

@@ -69,7 +69,7 @@ int config_preset(ModelConfig *config, const char *name, Error *error);
 // Checks every size for range and that the mixers can run the combination. Returns 0, or -1 with `error` naming key, value and what is allowed.
 int config_validate(const ModelConfig *config, Error *error);
 
-// Behind config_apply_flags, for the shape of a new model that no file describes: Lattice reads relative to its start (docs/memories.md 7), wherever a layer is
+// Behind config_apply_flags, for the shape of a new model that no file describes: Lattice reads relative to its start (docs/memories.md 2), wherever a layer is
 // Lattice and no flag (specs as in config_apply_flags) says otherwise. Files without the key mean the plain read.
 void config_settle_new(ModelConfig *config, const ArgSpec *specs, size_t n_specs);
 
@@ -86,6 +86,7 @@ const char *config_missing_key(const struct cJSON *json);
 size_t config_arg_specs(ArgSpec *specs, size_t max, ModelConfig *config);
 
 // After args_parse: carries the flags that were given (specs as written by config_arg_specs) over to `config`, which comes from a preset or a file.
+// A mixer that is given, of which no layer is Lattice, takes relative_read away unless it is given, too.
 // When d_model or n_head is given and d_head is not, d_head becomes d_model / n_head, and n_slot becomes d_head unless it is given.
 // Returns 0, or -1 with `error` set: d_model is not divisible by n_head. Does not validate.
 int config_apply_flags(ModelConfig *config, const ArgSpec *specs, size_t n_specs, Error *error);

@@ -41,8 +41,8 @@ $(awk 'BEGIN { print 4 * 6 * 64 * 128 * 514 / 1e6 }') projections
 $(awk 'BEGIN { print 4 * 6 * 64 * 128 * 128 / 1e6 }') output projection
 $(awk 'BEGIN { print 4 * 6 * 64 * 128 * 3 * 352 / 1e6 }') mlp products
 $(awk 'BEGIN { print 6 * 64 * 128 * 2048 / 1e6 }') head products
-$(awk 'BEGIN { print 4 * 9 * 64 * 2 * 64 * 64 / 1e6 }') mixer forward
-$(awk 'BEGIN { print 4 * 28 * 64 * 2 * 64 * 64 / 1e6 }') mixer backward
+$(awk 'BEGIN { print 4 * (9 + 2) * 64 * 2 * 64 * 64 / 1e6 }') mixer forward
+$(awk 'BEGIN { print 4 * (28 + 4) * 64 * 2 * 64 * 64 / 1e6 }') mixer backward
 END
 done
 # Mixers of the preset, every one beside the exact form of Lattice.

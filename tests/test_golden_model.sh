@@ -1,7 +1,7 @@
 #!/bin/sh
 # A small trained model that is part of the tests: what it says greedily, and its perplexity on a text made here, under every instruction set.
 # Made by: build/stories --documents 1500 --seed 3 --out stories.jsonl; ./train stories.jsonl --out run --vocab-size 384 --d-model 32 --n-layer 2 --n-head 2
-#          --mlp-hidden 64 --seq-len 256 --batch-tokens 2k --tokens 1m --lr 1e-2 --threads 1
+#          --mlp-hidden 64 --seq-len 256 --batch-tokens 2k --tokens 1m --lr 1e-2 --threads 1 --no-relative-read
 set -u
 cd "$(dirname "$0")/.." || exit 1
 programs=${PROGRAM_DIR:-./}

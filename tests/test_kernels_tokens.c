@@ -347,9 +347,25 @@ static void start_read_backward_reference(double *const *out, const double *cons
     pool_free(&pool);
 }
 
+// A slot of zeros stays: it is not read, and learns nothing.
+static void check_empty_slot(const Kernels *kernels)
+{
+    float state0[4] = {0.0f, 0.0f, 3.0f, 4.0f}, scratch[64], q[2] = {5.0f, 2.0f}, o[2] = {1.0f, 1.0f}, do_[2] = {1.0f, -1.0f}, dq[2] = {0}, dstate0[4] = {0};
+    StartRead read = {.state0 = state0, .unit = true, .scratch = scratch, .q = q, .q_stride = 2, .rows = 1, .n_head = 1, .n_slot = 2, .d_head = 2};
+    assert_true(start_read_scratch_floats(1, 2, 2, true) <= 64);
+    kernels->start_read_forward(o, &read);
+    assert_true(fabsf(o[0] + 0.2f) < 1e-6f && fabsf(o[1] + 0.6f) < 1e-6f);   // less 2 (0.6, 0.8)
+    kernels->start_read_backward(dq, dstate0, do_, &read);
+    assert_true(dq[0] == 0.0f && fabsf(dq[1] - 0.2f) < 1e-6f);
+    assert_true(dstate0[0] == 0.0f && dstate0[1] == 0.0f && dstate0[2] != 0.0f);
+}
+
 static void test_start_read(void **state)
 {
     (void)state;
+    for (const Kernels *const *kernels = kernels_available(); *kernels != NULL; kernels++) {
+        check_empty_slot(*kernels);
+    }
     static const size_t sizes[][4] = {{1, 1, 1, 1}, {1, 2, 64, 64}, {63, 3, 17, 33}, {129, 1, 40, 16}, {300, 2, 24, 65}};   // rows, heads, slots, numbers
     for (size_t i = 0; i < 2 * (sizeof sizes / sizeof sizes[0]); i++) {
         const size_t *size = sizes[i / 2], starts = size[1] * size[2] * size[3], stride = size[1] * size[2] + 3, outs = size[0] * size[1] * size[3];

@@ -90,12 +90,22 @@ reads() { grep -c '"relative_read":[[:space:]]*true' "$work/$1"/step_*/config.js
 [ "$(reads run | tail -c 2)" = 1 ] || fail "the usual read: $(cat "$work"/run/step_*/config.json)"
 run "${programs}train" "$work/data" $shape --steps 1 --out "$work/delta" --mixer delta
 run "${programs}train" "$work/data" --preset nano $shape --steps 1 --out "$work/plain" --no-relative-read
-[ "$(reads delta)" = 0 ] && [ "$(reads plain)" = 0 ] || fail "a read that was not asked for: $(cat "$work"/plain/step_*/config.json "$work"/delta/step_*/config.json)"
+[ "$(reads delta)" = 0 ] && [ "$(reads plain)" = 0 ] || fail "a read that was not asked for: $(cat "$work"/*/step_*/config.json)"
 run "${programs}train" "$work/data" --preset nano $shape --steps 2 --out "$work/plain" --resume
 [ "$(reads plain | grep -c ':0$')" = 2 ] || fail "a resumed run reads otherwise: $(cat "$work"/plain/step_*/config.json)"
 got=0
 "${programs}train" --resume --out "$work/plain" --steps 3 --relative-read >"$work/out" 2>"$work/err" || got=$?
 [ "$got" -eq 1 ] && grep -q "relative_read is" "$work/err" || fail "another read on resume: $(cat "$work/err")"
+
+# A file says how its model reads; without the key plainly. Another mixer has no such read.
+for from in run plain; do
+    cp "$work/$from"/step_*1/config.json "$work/shape.json" 2>/dev/null || cp "$work/$from"/step_*15/config.json "$work/shape.json"
+    run "${programs}train" "$work/data" --config "$work/shape.json" --seq-len 32 --batch-tokens 64 --steps 1 --threads 1 --out "$work/from-$from"
+    run "${programs}train" "$work/data" --config "$work/shape.json" --seq-len 32 --batch-tokens 64 --steps 1 --threads 1 --out "$work/other-$from" --mixer delta
+done
+[ "$(reads from-run)$(reads from-plain)$(reads other-run)$(reads other-plain)" = 1000 ] || fail "reads by files: $(cat "$work"/from-*/step_*/config.json)"
+refused 1 "relative_read is a key of Lattice" --mixer delta --relative-read
+refused 1 "relative_read is a key of Lattice" --mixer delta --no-relative-read
 
 refused 2 'objective "guess" does not exist' --objective guess
 refused 1 "needs n_slot = d_head" --mixer attention --n-slot 8
