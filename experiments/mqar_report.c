@@ -44,8 +44,8 @@ static void print_row(const Cells *cells, const Cell *cell)
 static void write_title(char text[REPORT_TITLE_BYTES], const void *of)
 {
     const RecallRow *row = of;
-    snprintf(text, REPORT_TITLE_BYTES, "Recall in %" PRId64 " tokens: width %" PRId64 ", %" PRId64 " slots, %" PRId64 " steps by %s%s", row->length, row->d_model,
-             row->n_slot, row->steps, row->optimizer, row->grow_from > 0 ? ", growing" : "");
+    snprintf(text, REPORT_TITLE_BYTES, "Recall in %" PRId64 " tokens%s: %" PRId64 " slots, %" PRId64 " steps by %s", row->length,
+             row->grow_from > 0 ? ", grown" : "", row->n_slot, row->steps, row->optimizer);
 }
 
 static void find_point(double *x, double *y, const Cells *cells, const Cell *cell, size_t i)
