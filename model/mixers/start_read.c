@@ -6,9 +6,9 @@
 #define BLOCK_ROWS 128   // of o and dq that one task takes
 #define BLOCK_SLOTS 16   // of dstate0
 
-static bool is_much(const StartRead *read) { return read->rows * read->n_head * read->n_slot * read->d_head > PARALLEL_WORK; }
+INLINE bool is_much(const StartRead *read) { return read->rows * read->n_head * read->n_slot * read->d_head > PARALLEL_WORK; }
 
-static size_t count_blocks(size_t n, size_t block) { return (n + block - 1) / block; }
+static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
 
 // scratch = S_0
 static void make_start(const StartRead *read)
@@ -22,15 +22,15 @@ static void make_start(const StartRead *read)
 
 void ISA_NAME(start_read_forward)(float *o, const StartRead *read)
 {
-    size_t m = read->n_slot, d = read->d_head, width = read->n_head * d, blocks = count_blocks(read->rows, BLOCK_ROWS);
+    size_t m = read->n_slot, d = read->d_head, width = read->n_head * d;
     make_start(read);
-#pragma omp parallel for schedule(static) if (is_much(read))
-    for (size_t task = 0; task < blocks * read->n_head; task++) {
-        size_t head = task % read->n_head, first = task / read->n_head * BLOCK_ROWS;
-        size_t rows = read->rows - first < BLOCK_ROWS ? read->rows - first : BLOCK_ROWS;
-        float *out = o + first * width + head * d;
-        Term term = {read->q + first * read->q_stride + head * m, read->q_stride, 1, read->scratch + head * m * d, d, m, PART_WHOLE};
-        multiply(&(Result){out, width, out, width, NULL, -1.0f}, &term, 1, rows, d);
+#pragma omp parallel for collapse(2) schedule(static) if (is_much(read))
+    for (size_t first = 0; first < read->rows; first += BLOCK_ROWS) {
+        for (size_t head = 0; head < read->n_head; head++) {
+            float *out = o + first * width + head * d;
+            Term term = {read->q + first * read->q_stride + head * m, read->q_stride, 1, read->scratch + head * m * d, d, m, PART_WHOLE};
+            multiply(&(Result){out, width, out, width, NULL, -1.0f}, &term, 1, at_most(read->rows - first, BLOCK_ROWS), d);
+        }
     }
 }
 
@@ -57,7 +57,6 @@ static void slots_backward(float *dstate0, float *dstart, const float *do_, cons
 void ISA_NAME(start_read_backward)(float *dq, float *dstate0, const float *do_, const StartRead *read)
 {
     size_t m = read->n_slot, d = read->d_head, width = read->n_head * d, size = read->n_head * m * d;
-    size_t blocks = count_blocks(read->rows, BLOCK_ROWS), slot_blocks = count_blocks(m, BLOCK_SLOTS);
     float *dstart = read->scratch + size, *start_t = dstart + size;
     make_start(read);
     for (size_t head = 0; head < read->n_head; head++) {
@@ -65,16 +64,18 @@ void ISA_NAME(start_read_backward)(float *dq, float *dstate0, const float *do_, 
     }
 #pragma omp parallel if (is_much(read))
     {
-#pragma omp for schedule(static) nowait
-        for (size_t task = 0; task < blocks * read->n_head; task++) {
-            size_t head = task % read->n_head, first = task / read->n_head * BLOCK_ROWS;
-            size_t rows = read->rows - first < BLOCK_ROWS ? read->rows - first : BLOCK_ROWS;
-            query_backward(dq + first * read->q_stride + head * m, do_ + first * width + head * d, start_t + head * d * padded(m), read, rows);
+#pragma omp for collapse(2) schedule(static) nowait
+        for (size_t first = 0; first < read->rows; first += BLOCK_ROWS) {
+            for (size_t head = 0; head < read->n_head; head++) {
+                query_backward(dq + first * read->q_stride + head * m, do_ + first * width + head * d, start_t + head * d * padded(m), read,
+                               at_most(read->rows - first, BLOCK_ROWS));
+            }
         }
-#pragma omp for schedule(static)
-        for (size_t task = 0; task < slot_blocks * read->n_head; task++) {
-            size_t first = task % slot_blocks * BLOCK_SLOTS;
-            slots_backward(dstate0, dstart, do_, read, task / slot_blocks, first, m - first < BLOCK_SLOTS ? m - first : BLOCK_SLOTS);
+#pragma omp for collapse(2) schedule(static)
+        for (size_t head = 0; head < read->n_head; head++) {
+            for (size_t first = 0; first < read->n_slot; first += BLOCK_SLOTS) {
+                slots_backward(dstate0, dstart, do_, read, head, first, at_most(m - first, BLOCK_SLOTS));
+            }
         }
     }
 }
