@@ -6,8 +6,6 @@
 #define BLOCK_ROWS 128   // of o and dq that one task takes
 #define BLOCK_SLOTS 16   // of dstate0
 
-INLINE bool is_much(const StartRead *read) { return read->rows * read->n_head * read->n_slot * read->d_head > PARALLEL_WORK; }
-
 static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
 
 // scratch = S_0
@@ -24,7 +22,7 @@ void ISA_NAME(start_read_forward)(float *o, const StartRead *read)
 {
     size_t m = read->n_slot, d = read->d_head, width = read->n_head * d;
     make_start(read);
-#pragma omp parallel for collapse(2) schedule(static) if (is_much(read))
+#pragma omp parallel for collapse(2) schedule(static) if (read->rows * read->n_head * m * d > PARALLEL_WORK)
     for (size_t first = 0; first < read->rows; first += BLOCK_ROWS) {
         for (size_t head = 0; head < read->n_head; head++) {
             float *out = o + first * width + head * d;
@@ -62,7 +60,7 @@ void ISA_NAME(start_read_backward)(float *dq, float *dstate0, const float *do_, 
     for (size_t head = 0; head < read->n_head; head++) {
         transpose(start_t + head * d * padded(m), padded(m), read->scratch + head * m * d, d, m, d);
     }
-#pragma omp parallel if (is_much(read))
+#pragma omp parallel if (read->rows * read->n_head * m * d > PARALLEL_WORK)
     {
 #pragma omp for collapse(2) schedule(static) nowait
         for (size_t first = 0; first < read->rows; first += BLOCK_ROWS) {
