@@ -70,11 +70,12 @@ bool rows_agree(const RowLayout *layout, const void *a, const void *b, ColumnRol
 
 const char *rows_subject(const RowLayout *layout, const void *row)
 {
-    const Column *column = layout->columns;
-    while (column->role != ROLE_SUBJECT) {
-        column++;
+    for (size_t i = 0; i < layout->n_columns; i++) {
+        if (layout->columns[i].role == ROLE_SUBJECT) {
+            return place(row, &layout->columns[i]);
+        }
     }
-    return place(row, column);
+    return "";
 }
 
 int rows_compare_settings(const RowLayout *layout, const void *a, const void *b)

@@ -58,7 +58,7 @@ bool rows_agree(const RowLayout *layout, const void *a, const void *b, ColumnRol
 // The same but for the column of this name.
 bool rows_agree_but(const RowLayout *layout, const void *a, const void *b, ColumnRole role, const char *column);
 
-// The text that names what is compared.
+// The text that names what is compared; "" in a layout that compares nothing.
 const char *rows_subject(const RowLayout *layout, const void *row);
 
 // The row of the same run, whatever came out; NULL when there is none.
