@@ -14,6 +14,8 @@
 // Rows of x up to which a product reads the weights once as they are (few_rows.c) instead of packing them into panels.
 #define FEW_ROWS 16
 
+static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+
 // linear_forward for n ≤ FEW_ROWS; packed_forward for n ≤ FEW_ROWS.
 void ISA_NAME(few_rows_f32)(float *out, const float *x, const float *w, size_t n, size_t n_in, size_t n_out);
 void ISA_NAME(few_rows_packed)(float *out, const float *x, const struct PackedMatrix *w, size_t n);

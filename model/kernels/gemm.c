@@ -32,8 +32,6 @@
 // Floats of an output that is written around the caches: it would only push out what the product reads.
 #define STREAM_FLOATS ((size_t)1 << 20)
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-
 // What a tile does with its sums.
 typedef enum TileEnd {
     TILE_SET,

@@ -6,8 +6,6 @@
 #define BLOCK_ROWS 128   // of o and dq that one task takes
 #define BLOCK_SLOTS 16   // of dstate0
 
-static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
-
 // scratch = S_0
 static void make_start(const StartRead *read)
 {
@@ -27,7 +25,7 @@ void ISA_NAME(start_read_forward)(float *o, const StartRead *read)
         for (size_t head = 0; head < read->n_head; head++) {
             float *out = o + first * width + head * d;
             Term term = {read->q + first * read->q_stride + head * m, read->q_stride, 1, read->scratch + head * m * d, d, m, PART_WHOLE};
-            multiply(&(Result){out, width, out, width, NULL, -1.0f}, &term, 1, at_most(read->rows - first, BLOCK_ROWS), d);
+            multiply(&(Result){out, width, out, width, NULL, -1.0f}, &term, 1, min_size(read->rows - first, BLOCK_ROWS), d);
         }
     }
 }
@@ -66,13 +64,13 @@ void ISA_NAME(start_read_backward)(float *dq, float *dstate0, const float *do_, 
         for (size_t first = 0; first < read->rows; first += BLOCK_ROWS) {
             for (size_t head = 0; head < read->n_head; head++) {
                 query_backward(dq + first * read->q_stride + head * m, do_ + first * width + head * d, start_t + head * d * padded(m), read,
-                               at_most(read->rows - first, BLOCK_ROWS));
+                               min_size(read->rows - first, BLOCK_ROWS));
             }
         }
 #pragma omp for collapse(2) schedule(static)
         for (size_t head = 0; head < read->n_head; head++) {
             for (size_t first = 0; first < read->n_slot; first += BLOCK_SLOTS) {
-                slots_backward(dstate0, dstart, do_, read, head, first, at_most(m - first, BLOCK_SLOTS));
+                slots_backward(dstate0, dstart, do_, read, head, first, min_size(m - first, BLOCK_SLOTS));
             }
         }
     }
