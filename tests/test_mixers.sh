@@ -99,7 +99,7 @@ got=0
 
 # A file says how its model reads; without the key plainly. Another mixer has no such read.
 for from in run plain; do
-    cp "$work/$from"/step_*1/config.json "$work/shape.json" 2>/dev/null || cp "$work/$from"/step_*15/config.json "$work/shape.json"
+    for checkpoint in "$work/$from"/step_*; do cp "$checkpoint/config.json" "$work/shape.json"; done   # the last one
     run "${programs}train" "$work/data" --config "$work/shape.json" --seq-len 32 --batch-tokens 64 --steps 1 --threads 1 --out "$work/from-$from"
     run "${programs}train" "$work/data" --config "$work/shape.json" --seq-len 32 --batch-tokens 64 --steps 1 --threads 1 --out "$work/other-$from" --mixer delta
 done

@@ -200,11 +200,12 @@ static void growing_sequences_are_learnt_sooner(void **state)
     run.steps = 10;
     assert_int_equal(recall_run(&stuck, &run, &error), 0);
     assert_int_equal(stuck.pairs, 4);
-    run.length = 68;     run.pairs = 17;
-    assert_int_equal(recall_run(&stuck, &run, &error), -1);   // 17 keys of a vocabulary of 32
-    run.config.vocab_size = 34;
+    run.length = 66;   // half of it, 33 tokens, cannot be halved again
     assert_int_equal(recall_run(&stuck, &run, &error), 0);
-    assert_int_equal(stuck.pairs, 17);
+    assert_int_equal(stuck.pairs, 8);
+    run.grow_from = 17;
+    assert_int_equal(recall_run(&stuck, &run, &error), -1);
+    assert_non_null(strstr(error.text, "cannot grow from 17"));
 }
 
 static void runs_repeat_to_the_bit(void **state)
