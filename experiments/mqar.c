@@ -49,8 +49,7 @@ static void add_flags(Options *o)
                      .max = 1 << 24, .binary = true});
     add(o, (ArgSpec){.name = "steps", .kind = ARG_SIZE, .target = &o->steps, .value = "N", .help = "training steps", .min = 1, .max = 1e9});
     add(o, (ArgSpec){.name = "batch", .kind = ARG_SIZE, .target = &o->batch, .value = "N", .help = "fresh sequences a step", .min = 1, .max = 65536});
-    add(o, (ArgSpec){.name = "grow-from", .kind = ARG_SIZE, .target = &o->grow_from, .value = "N",
-                     .min = 0, .max = 1 << 22,
+    add(o, (ArgSpec){.name = "grow-from", .kind = ARG_SIZE, .target = &o->grow_from, .value = "N", .min = 0, .max = 1 << 22,
                      .help = "begin with sequences of N pairs or a little more, as much shorter; they double when mostly answered. 0: all are whole"});
     add(o, (ArgSpec){.name = "test", .kind = ARG_SIZE, .target = &o->n_test, .value = "N", .help = "sequences of the test set", .min = 1, .max = 1 << 20});
     add(o, (ArgSpec){.name = "optimizer", .kind = ARG_STRING, .target = &o->optimizer, .value = "NAME", .help = "adamw or muon"});

@@ -70,7 +70,7 @@ static void add_data_flags(TrainSettings *s)
     s->specs[s->n_specs - 1].list = &s->mix;
     add_string(s, SETTING_HERE, "out", &s->out, "DIR", "folder of the run: checkpoints, log.jsonl, prepared data");
     add_string(s, SETTING_HERE, "preset", &s->preset, "NAME", "shape of the model: nano (when none is given), 9m, 40m or 110m");
-    add_string(s, SETTING_HERE, "config", &s->config_file, "FILE", "shape of the model from a config.json instead; what it may leave out is off");
+    add_string(s, SETTING_HERE, "config", &s->config_file, "FILE", "shape of the model from a config.json instead; switches that it leaves out are off");
     add_string(s, SETTING_HERE, "tokenizer", &s->tokenizer, "FILE", "tokenizer.json to use instead of training one");
     add_string(s, SETTING_FREE, "val", &s->val, "DATA", "validation data; unless given, the validation split of DATA");
     add_real(s, SETTING_HERE, "val-fraction", &s->val_fraction, 0.0, 0.9, "share of the documents that becomes the validation split");
