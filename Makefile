@@ -29,11 +29,13 @@ ifeq ($(ARCH),x86_64)
 else
   ISAS ?= generic
 endif
-# Only the matrix products, and what rounds to bf16, differ with bf16 and int8 instructions; table.c joins them with the rest of avx512.
-BF16_OBJ := $(if $(filter avx512,$(ISAS)),$(foreach part,gemm few_rows update norm activation $(if $(filter 1,$(ONEDNN)),onednn),$(BUILD)/avx512bf16/model/kernels/$(part).o))
+# Only the matrix products, and what rounds to bf16, differ with bf16, int8 and matrix instructions; table.c joins them with the rest of avx512.
+BF16_ISAS := $(if $(filter avx512,$(ISAS)),avx512bf16 amx)
+BF16_OBJ := $(foreach isa,$(BF16_ISAS),$(foreach part,gemm few_rows update norm activation $(if $(filter 1,$(ONEDNN)),onednn),$(BUILD)/$(isa)/model/kernels/$(part).o))
 ISA_FLAGS_generic :=
 ISA_FLAGS_avx2    := -mavx2 -mfma
 ISA_FLAGS_avx512bf16 = $(ISA_FLAGS_avx512) -mavx512bf16 -mavx512vnni
+ISA_FLAGS_amx = $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16
 ISA_FLAGS_avx512  := -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas
@@ -109,7 +111,7 @@ $(BUILD)/$(1)/%.o: %.c
 	@echo '  $$(CC) $$< ($(1))'
 	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_FLAGS_$(1)) -DISA=$(1) -c -o $$@ $$<
 endef
-$(foreach isa,$(ISAS) avx512bf16,$(eval $(call isa_rule,$(isa))))
+$(foreach isa,$(ISAS) $(BF16_ISAS),$(eval $(call isa_rule,$(isa))))
 
 $(BUILD)/model/kernels/kernels.o: CFLAGS += $(if $(filter avx2,$(ISAS)),-DWITH_AVX2) $(if $(filter avx512,$(ISAS)),-DWITH_AVX512)
 

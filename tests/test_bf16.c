@@ -117,7 +117,7 @@ static void test_products(void **state)
 static void check_panel(const uint32_t *panels, const float *w, size_t lane, size_t step, size_t cols, size_t depth)
 {
     for (size_t j = 0; j < (cols + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS; j++) {
-        for (size_t p = 0; p < depth + depth % 2; p++) {
+        for (size_t p = 0; p < 2 * panel_units(depth); p++) {
             uint32_t pair = panels[j / PANEL_COLS * panel_words(depth) + p / 2 * PANEL_COLS + j % PANEL_COLS];
             uint16_t expected = j < cols && p < depth ? bf16_of(w[j * lane + p * step]) : 0;
             assert_int_equal(p % 2 == 0 ? pair & 0xffffu : pair >> 16, expected);

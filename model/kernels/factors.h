@@ -2,7 +2,7 @@
 //
 // A bf16 number is the upper half of an f32. Panels are made once when weights have changed, for all products until the next change: PANEL_COLS columns of a
 // product's second factor side by side, in words of 32 bits that hold two numbers of consecutive depth, the earlier one in the low half. Columns and depth
-// are filled up with zeros. The layout is the same for every instruction set.
+// are filled up with zeros, the depth to whole blocks of PANEL_UNITS words. The layout is the same for every instruction set.
 #ifndef MODEL_KERNELS_FACTORS_H
 #define MODEL_KERNELS_FACTORS_H
 
@@ -28,6 +28,7 @@ static inline Rows rows_from(Rows rows, size_t element)
 }
 
 #define PANEL_COLS 32
+#define PANEL_UNITS 16
 
 // The two second factors that weights w [n_out, n_in] are: wᵀ in the forward, w in the backward.
 typedef struct WeightPanels {
@@ -35,8 +36,9 @@ typedef struct WeightPanels {
     uint32_t *backward;   // n_in columns, n_out deep
 } WeightPanels;
 
-// Words from one panel to the next, and in all of them.
-static inline size_t panel_words(size_t depth) { return (depth + 1) / 2 * PANEL_COLS; }
+// Words of depth in a panel, words from one panel to the next, and words in all of them.
+static inline size_t panel_units(size_t depth) { return (depth + 2 * PANEL_UNITS - 1) / (2 * PANEL_UNITS) * PANEL_UNITS; }
+static inline size_t panel_words(size_t depth) { return panel_units(depth) * PANEL_COLS; }
 static inline size_t panels_words(size_t cols, size_t depth) { return (cols + PANEL_COLS - 1) / PANEL_COLS * panel_words(depth); }
 
 typedef struct Weights {

@@ -10,102 +10,20 @@
 
 #include "model/kernels/functions.h"
 #include "model/kernels/pack.h"
+#include "model/kernels/tiles.h"
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-#if VECTOR_FLOATS == 16
-#define TILE_ROWS 14
-#else
-#define TILE_ROWS 6
-#endif
-#define TILE_COLS (2 * VECTOR_FLOATS)
-#define A_STRIDE PANEL_STRIDE(TILE_ROWS)
 #define UNIT_BLOCK 1024
 #define ROW_TILES 4
-#define ROW_BLOCK (TILE_ROWS * ROW_TILES)
 
 // Words of b packed at once, 4 MB: the more, the fewer times a is packed. They live on the stack, so that a product needs no memory and cannot fail.
 #define PANEL_WORDS ((size_t)1 << 20)
 
 // Floats of an output that is written around the caches: it would only push out what the product reads.
 #define STREAM_FLOATS ((size_t)1 << 20)
-
-// What a tile does with its sums.
-typedef enum TileEnd {
-    TILE_SET,
-    TILE_ADD,
-    TILE_STREAM,   // set, around the caches; rows of c are aligned to vectors
-} TileEnd;
-
-// One register tile: a·b over `units` of depth into c [TILE_ROWS, TILE_COLS].
-typedef void TileFunction(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end);
-
-static inline __attribute__((always_inline)) void store_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2], TileEnd end)
-{
-#pragma GCC unroll 14
-    for (size_t i = 0; i < TILE_ROWS; i++) {
-#pragma GCC unroll 2
-        for (size_t half = 0; half < 2; half++) {
-            float *to = c + i * ldc + half * VECTOR_FLOATS;
-            if (end == TILE_STREAM) {
-                v_stream(to, sum[i][half]);
-            } else {
-                v_store(to, end == TILE_ADD ? v_load(to) + sum[i][half] : sum[i][half]);
-            }
-        }
-    }
-}
-
-// The start of a tile: zeros, and c, which is far away in memory and needed last, on its way while the sums are made.
-static inline __attribute__((always_inline)) void start_tile(float *c, size_t ldc, vfloat sum[TILE_ROWS][2], TileEnd end)
-{
-#pragma GCC unroll 14
-    for (size_t i = 0; i < TILE_ROWS; i++) {
-        sum[i][0] = sum[i][1] = (vfloat){0};
-        if (end != TILE_STREAM) {
-            __builtin_prefetch(c + i * ldc, 1);
-            __builtin_prefetch(c + i * ldc + VECTOR_FLOATS, 1);
-        }
-    }
-}
-
-static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end)
-{
-    vfloat sum[TILE_ROWS][2];
-    start_tile(c, ldc, sum, end);
-    for (size_t p = 0; p < units; p++) {
-        vfloat b0 = v_load(b + p * TILE_COLS), b1 = v_load(b + p * TILE_COLS + VECTOR_FLOATS);
-#pragma GCC unroll 14
-        for (size_t i = 0; i < TILE_ROWS; i++) {
-            vfloat ai = v_set(a[p * A_STRIDE + i]);
-            sum[i][0] += ai * b0;
-            sum[i][1] += ai * b1;
-        }
-    }
-    store_tile(c, ldc, sum, end);
-}
-
-#ifdef __AVX512BF16__
-static void tile_bf16(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end)
-{
-    vfloat sum[TILE_ROWS][2];
-    start_tile(c, ldc, sum, end);
-    for (size_t p = 0; p < units; p++) {
-        __m512bh b0 = (__m512bh)v_load(b + p * TILE_COLS), b1 = (__m512bh)v_load(b + p * TILE_COLS + VECTOR_FLOATS);
-#pragma GCC unroll 14
-        for (size_t i = 0; i < TILE_ROWS; i++) {
-            int32_t pair;
-            memcpy(&pair, a + p * A_STRIDE + i, sizeof pair);
-            __m512bh ai = (__m512bh)_mm512_set1_epi32(pair);
-            sum[i][0] = (vfloat)_mm512_dpbf16_ps((__m512)sum[i][0], ai, b0);
-            sum[i][1] = (vfloat)_mm512_dpbf16_ps((__m512)sum[i][1], ai, b1);
-        }
-    }
-    store_tile(c, ldc, sum, end);
-}
-#endif
 
 // A factor as lanes, rows of a or columns of b: element p of lane i is data[i·lane + p·step], of uint16_t where it is bf16; one of the strides is 1.
 typedef struct Lanes {
@@ -116,15 +34,18 @@ typedef struct Lanes {
 
 static Lanes lanes_of(Rows rows, size_t lane, size_t step) { return (Lanes){rows.data, rows.bf16, lane, step}; }
 
-// How a product multiplies. pack_a makes panels of TILE_ROWS lanes, pack_b and pack_weights of TILE_COLS: lanes first …, elements p0 ….
+// How a product multiplies. pack_a makes panels of `rows` lanes, pack_b and pack_weights of TILE_COLS: lanes first …, elements p0 ….
 typedef void PackFunction(float *dst, const Lanes *from, size_t first, size_t p0, size_t lanes, size_t depth);
 typedef void PackRowsFunction(float *dst, const PackRows *from, size_t lanes, size_t depth);
 
 typedef struct TileKind {
     size_t per_unit;   // elements of depth in a word
+    size_t rows;       // of a tile
+    size_t a_stride;   // words of a unit of a panel of a
     PackFunction *pack_a, *pack_b;
     PackRowsFunction *pack_weights;
     TileFunction *tile;
+    void (*begin)(void), (*end)(void);   // around tiles of one thread, or NULL
 } TileKind;
 
 // The second factor: lanes, or packed weights, whose rows are its columns, or panels.
@@ -156,23 +77,46 @@ typedef struct SecondFactor {
 PACK_FUNCTION(pack_a_f32, WORD_F32, TILE_ROWS)
 PACK_FUNCTION(pack_b_f32, WORD_F32, TILE_COLS)
 PACK_WEIGHTS_FUNCTION(pack_weights_f32, WORD_F32)
-static const TileKind kind_f32 = {1, pack_a_f32, pack_b_f32, pack_weights_f32, tile_f32};
+static const TileKind kind_f32 = {1, TILE_ROWS, A_STRIDE, pack_a_f32, pack_b_f32, pack_weights_f32, tile_f32, NULL, NULL};
 #ifdef __AVX512BF16__
-PACK_FUNCTION(pack_a_bf16, WORD_PAIR, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_PAIR, TILE_COLS)
 PACK_WEIGHTS_FUNCTION(pack_weights_bf16, WORD_PAIR)
-static const TileKind kind_bf16 = {2, pack_a_bf16, pack_b_bf16, pack_weights_bf16, tile_bf16};
 _Static_assert(TILE_COLS == PANEL_COLS, "tiles read panels as they lie");
+#ifdef __AMX_BF16__
+static void pack_a_amx(float *dst, const Lanes *from, size_t first, size_t p0, size_t lanes, size_t depth)
+{
+    size_t at = first * from->lane + p0 * from->step;
+    if (from->bf16) {
+        pack_row_panels(SOURCE_BF16, dst, AMX_ROWS, (const uint16_t *)from->data + at, from->lane, from->step, lanes, depth);
+    } else {
+        pack_row_panels(SOURCE_F32, dst, AMX_ROWS, (const float *)from->data + at, from->lane, from->step, lanes, depth);
+    }
+}
+static const TileKind kind_bf16 = {2, AMX_ROWS, AMX_ROWS, pack_a_amx, pack_b_bf16, pack_weights_bf16, tile_amx, amx_begin, amx_end};
+#else
+PACK_FUNCTION(pack_a_bf16, WORD_PAIR, TILE_ROWS)
+static const TileKind kind_bf16 = {2, TILE_ROWS, A_STRIDE, pack_a_bf16, pack_b_bf16, pack_weights_bf16, tile_bf16, NULL, NULL};
+#endif
 #else
 PACK_FUNCTION(pack_a_bf16, WORD_ROUNDED, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_ROUNDED, TILE_COLS)
-static const TileKind kind_bf16 = {1, pack_a_bf16, pack_b_bf16, pack_weights_f32, tile_f32};
+static const TileKind kind_bf16 = {1, TILE_ROWS, A_STRIDE, pack_a_bf16, pack_b_bf16, pack_weights_f32, tile_f32, NULL, NULL};
 #endif
+#ifdef __AMX_BF16__
+#define MOST_ROWS AMX_ROWS
+#define MOST_STRIDE AMX_ROWS
+#else
+#define MOST_ROWS TILE_ROWS
+#define MOST_STRIDE A_STRIDE
+#endif
+
+// Words of depth that `depth` elements fill in panels.
+static size_t units_of(const TileKind *kind, size_t depth) { return kind->per_unit == 1 ? depth : panel_units(depth); }
 
 // A tile at the border of c: computed aside, the part that exists is copied.
 static void tile_border(const TileKind *kind, float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end, size_t rows, size_t cols)
 {
-    float whole[TILE_ROWS * TILE_COLS];
+    float whole[MOST_ROWS * TILE_COLS];
     kind->tile(whole, TILE_COLS, a, b, units, TILE_SET);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
@@ -187,23 +131,29 @@ typedef struct Panels {
     size_t words;
 } Panels;
 
-// c [rows, cols] from a block of a (packed here: rows first …, depth from p0 on) and panels of b; rows ≤ ROW_BLOCK, depth ≤ UNIT_BLOCK words.
+// c [rows, cols] from a block of a (packed here: rows first …, depth from p0 on) and panels of b; rows of ROW_TILES tiles at most, depth ≤ UNIT_BLOCK words.
 static void block_product(const TileKind *kind, float *c, size_t ldc, const Lanes *a, size_t first, size_t p0, Panels panels, size_t rows, size_t cols,
                           size_t depth, TileEnd end)
 {
-    float packed[ROW_TILES * A_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
-    size_t units = (depth + kind->per_unit - 1) / kind->per_unit;
+    float packed[ROW_TILES * MOST_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
+    size_t units = units_of(kind, depth);
     kind->pack_a(packed, a, first, p0, rows, depth);
+    if (kind->begin != NULL) {
+        kind->begin();
+    }
     for (size_t j = 0; j < cols; j += TILE_COLS) {
         const float *panel = panels.data + j / TILE_COLS * panels.words;
-        for (size_t i = 0; i < rows; i += TILE_ROWS) {
-            if (rows - i >= TILE_ROWS && cols - j >= TILE_COLS) {
-                kind->tile(c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, end);
+        for (size_t i = 0; i < rows; i += kind->rows) {
+            const float *of_a = packed + i / kind->rows * kind->a_stride * units;
+            if (rows - i >= kind->rows && cols - j >= TILE_COLS) {
+                kind->tile(c + i * ldc + j, ldc, of_a, panel, units, end);
             } else {
-                tile_border(kind, c + i * ldc + j, ldc, packed + i / TILE_ROWS * A_STRIDE * units, panel, units, end, min_size(TILE_ROWS, rows - i),
-                            min_size(TILE_COLS, cols - j));
+                tile_border(kind, c + i * ldc + j, ldc, of_a, panel, units, end, min_size(kind->rows, rows - i), min_size(TILE_COLS, cols - j));
             }
         }
+    }
+    if (kind->end != NULL) {
+        kind->end();
     }
     if (end == TILE_STREAM) {
         v_stream_end();
@@ -231,9 +181,9 @@ typedef struct TaskGrid {
     size_t row_tiles, row_blocks, groups;
 } TaskGrid;
 
-static TaskGrid task_grid(size_t rows)
+static TaskGrid task_grid(const TileKind *kind, size_t rows)
 {
-    size_t threads = thread_count(), tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, blocks = (rows + ROW_BLOCK - 1) / ROW_BLOCK;
+    size_t threads = thread_count(), tiles = (rows + kind->rows - 1) / kind->rows, blocks = (tiles + ROW_TILES - 1) / ROW_TILES;
     if (blocks >= 2 * threads) {
         // As many blocks for every thread: sizes then differ by one tile at most.
         return (TaskGrid){tiles, (blocks + threads - 1) / threads * threads, 1};
@@ -300,7 +250,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, Lanes a,
     if (depth == 0) {
         return;
     }
-    TaskGrid grid = task_grid(rows);
+    TaskGrid grid = task_grid(kind, rows);
     bool in_place = b->panels != NULL && kind->per_unit == 2;
     size_t depth_block = even_block(depth, UNIT_BLOCK * kind->per_unit, PACKED_UNIT);
     size_t most = PANEL_WORDS * kind->per_unit / depth_block / TILE_COLS * TILE_COLS, col_block = even_block(cols, most, TILE_COLS);
@@ -310,7 +260,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, Lanes a,
         size_t n_panels = (block_cols + TILE_COLS - 1) / TILE_COLS;
         size_t group_panels = (n_panels + grid.groups - 1) / grid.groups, n_groups = (n_panels + group_panels - 1) / group_panels;
         for (size_t p0 = 0; p0 < depth; p0 += depth_block) {
-            size_t block_depth = min_size(depth_block, depth - p0), units = (block_depth + kind->per_unit - 1) / kind->per_unit;
+            size_t block_depth = min_size(depth_block, depth - p0), units = units_of(kind, block_depth);
             TileEnd end = tile_end(c, ldc, rows, cols, !accumulate && p0 == 0, block_depth == depth);
             Panels whole = {panels, units * TILE_COLS};
             if (in_place) {
@@ -325,7 +275,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, Lanes a,
 #pragma omp for schedule(dynamic)
             for (size_t task = 0; task < grid.row_blocks * n_groups; task++) {
                 size_t block = task / n_groups, j = task % n_groups * group_panels * TILE_COLS;
-                size_t i = block * grid.row_tiles / grid.row_blocks * TILE_ROWS, next = (block + 1) * grid.row_tiles / grid.row_blocks * TILE_ROWS;
+                size_t i = block * grid.row_tiles / grid.row_blocks * kind->rows, next = (block + 1) * grid.row_tiles / grid.row_blocks * kind->rows;
                 Panels group = {whole.data + j / TILE_COLS * whole.words, whole.words};
                 block_product(kind, c + i * ldc + j0 + j, ldc, &a, i, p0, group, min_size(next, rows) - i, min_size(group_panels * TILE_COLS, block_cols - j),
                               block_depth, end);

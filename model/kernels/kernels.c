@@ -9,21 +9,39 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "base/memory.h"
 
 // The Makefile says which instruction sets were compiled beside the generic one. Best first; a processor that runs one runs all behind it.
-extern const Kernels kernels_avx512bf16, kernels_avx512, kernels_avx2, kernels_generic;
+extern const Kernels kernels_amx, kernels_avx512bf16, kernels_avx512, kernels_avx2, kernels_generic;
 
 static const Kernels *const compiled[] = {
 #ifdef WITH_AVX512
-    &kernels_avx512bf16, &kernels_avx512,
+    &kernels_amx, &kernels_avx512bf16, &kernels_avx512,
 #endif
 #ifdef WITH_AVX2
     &kernels_avx2,
 #endif
     &kernels_generic, NULL,
 };
+
+// Whether the processor has AMX for bf16, and the kernel lets this process use its registers, which it has to be asked for.
+static bool amx_runs_here(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;   // CPUID 7, EDX
+    const int request = 0x1023, tile_data = 18;                // ARCH_REQ_XCOMP_PERM, the registers' part of a thread's state
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx_bf16) && (d & amx_tile) && syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+    return false;
+#endif
+}
 
 static bool runs_here(const Kernels *kernels)
 {
@@ -32,8 +50,12 @@ static bool runs_here(const Kernels *kernels)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
+    bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    if (strcmp(kernels->name, "amx") == 0) {
+        return bf16 && amx_runs_here();
+    }
     if (strcmp(kernels->name, "avx512bf16") == 0) {
-        return avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+        return bf16;
     }
     if (strcmp(kernels->name, "avx512") == 0) {
         return avx512;

@@ -1,7 +1,7 @@
 // Packing for matrix products: a block of a matrix as panels of `width` lanes (rows of a, columns of b), the lanes of one unit of depth side by side.
 //
-// A panel is [units][PANEL_STRIDE(width)] words of 32 bits: one f32 a word, or two bf16, the earlier one in the low half. Lanes behind the last are zeros. Panels
-// follow each other.
+// A panel is [units][PANEL_STRIDE(width)] words of 32 bits: one f32 a word, or two bf16, the earlier one in the low half. Lanes behind the last are zeros, and
+// so are units behind the last of a block of PANEL_UNITS pairs (factors.h). Panels follow each other.
 #ifndef MODEL_KERNELS_PACK_H
 #define MODEL_KERNELS_PACK_H
 
@@ -65,6 +65,8 @@ typedef enum WordSource {
 } WordSource;
 
 PACK_INLINE size_t word_elements(WordKind kind) { return kind == WORD_PAIR ? 2 : 1; }
+
+PACK_INLINE size_t word_units(WordKind kind, size_t depth) { return kind == WORD_PAIR ? panel_units(depth) : depth; }
 
 // VECTOR_FLOATS words of consecutive depth from a row with `rest` elements left.
 PACK_INLINE vfloat words_along(WordKind kind, WordSource source, const void *row, size_t rest)
@@ -165,10 +167,10 @@ PACK_INLINE vfloat row_words(WordKind kind, WordSource source, const PackRows *r
 // One panel of lanes whose depth is contiguous: rows `begin` … of which `lanes` ≤ width exist.
 PACK_INLINE void pack_along(WordKind kind, WordSource source, float *dst, size_t width, const PackRows *from, size_t begin, size_t lanes, size_t depth)
 {
-    const size_t step = VECTOR_FLOATS * word_elements(kind);
+    const size_t step = VECTOR_FLOATS * word_elements(kind), filled = word_units(kind, depth) * word_elements(kind);
     for (size_t first = 0; first < width; first += VECTOR_FLOATS) {
         size_t group = width - first < VECTOR_FLOATS ? width - first : VECTOR_FLOATS, count = lanes > first ? lanes - first : 0;
-        for (size_t p = 0; p < depth; p += step) {
+        for (size_t p = 0; p < filled; p += step) {
             vfloat rows[VECTOR_FLOATS];
             bool whole = count >= group && p + step <= depth;
 #pragma GCC unroll 16
@@ -176,7 +178,7 @@ PACK_INLINE void pack_along(WordKind kind, WordSource source, float *dst, size_t
                 rows[i] = (vfloat){0};
                 if (i < group && whole) {
                     rows[i] = row_words(kind, source, from, begin + first + i, p, step);
-                } else if (i < group && i < count) {
+                } else if (i < group && i < count && p < depth) {
                     rows[i] = row_words(kind, source, from, begin + first + i, p, depth - p);
                 }
             }
@@ -184,7 +186,7 @@ PACK_INLINE void pack_along(WordKind kind, WordSource source, float *dst, size_t
             float *to = dst + p / word_elements(kind) * PANEL_STRIDE(width) + first;
 #pragma GCC unroll 16
             for (size_t q = 0; q < VECTOR_FLOATS; q++) {
-                if (p + q * word_elements(kind) < depth) {
+                if (p + q * word_elements(kind) < filled) {
                     v_store(to + q * PANEL_STRIDE(width), rows[q]);
                 }
             }
@@ -195,7 +197,7 @@ PACK_INLINE void pack_along(WordKind kind, WordSource source, float *dst, size_t
 // Packs `lanes` rows, `depth` numbers of each.
 PACK_INLINE void pack_rows(WordKind kind, WordSource source, float *dst, size_t width, const PackRows *from, size_t lanes, size_t depth)
 {
-    size_t units = (depth + word_elements(kind) - 1) / word_elements(kind);
+    size_t units = word_units(kind, depth);
     for (size_t i = 0; i < lanes; i += width, dst += units * PANEL_STRIDE(width)) {
         pack_along(kind, source, dst, width, from, i, lanes - i < width ? lanes - i : width, depth);
     }
@@ -207,16 +209,16 @@ PACK_INLINE void pack_rows(WordKind kind, WordSource source, float *dst, size_t 
 // All panels of lanes that lie side by side: src[i + p·step].
 PACK_INLINE void pack_across(WordKind kind, WordSource source, float *dst, size_t width, const void *src, size_t step, size_t lanes, size_t depth)
 {
-    size_t per_word = word_elements(kind), units = (depth + per_word - 1) / per_word, bytes = source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t);
+    size_t per_word = word_elements(kind), units = word_units(kind, depth), used = (depth + per_word - 1) / per_word, bytes = source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t);
     for (size_t u = 0; u < units; u++) {
         const char *row = (const char *)src + u * per_word * step * bytes, *next = u * per_word + 1 < depth ? row + step * bytes : NULL;
-        size_t ahead = u + AHEAD < units ? AHEAD * per_word * step * bytes : 0;
+        size_t ahead = u + AHEAD < used ? AHEAD * per_word * step * bytes : 0;
         float *to = dst + u * PANEL_STRIDE(width);
         for (size_t i = 0; i < lanes; i += width, to += units * PANEL_STRIDE(width)) {
             for (size_t l = 0; l < width; l += VECTOR_FLOATS) {
                 size_t at = (i + l) * bytes;
                 __builtin_prefetch(row + ahead + at);
-                v_store(to + l, i + l < lanes ? words_across(kind, source, row + at, next == NULL ? NULL : next + at, lanes - i - l) : (vfloat){0});
+                v_store(to + l, u < used && i + l < lanes ? words_across(kind, source, row + at, next == NULL ? NULL : next + at, lanes - i - l) : (vfloat){0});
             }
         }
     }
@@ -231,5 +233,39 @@ PACK_INLINE void pack_panels(WordKind kind, WordSource source, float *dst, size_
     }
     pack_rows(kind, source, dst, width, &(PackRows){.data = src, .lane = lane}, lanes, depth);
 }
+
+#ifdef __AMX_BF16__
+// Panels of pairs as rows: `lanes` lanes, in panels of [PANEL_UNITS blocks][width][PANEL_UNITS] words. Arguments as pack_panels; width is a multiple of VECTOR_FLOATS.
+PACK_INLINE void pack_row_panels(WordSource source, float *dst, size_t width, const void *src, size_t lane, size_t step, size_t lanes, size_t depth)
+{
+    size_t bytes = source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t), block = 2 * PANEL_UNITS;
+    const PackRows rows = {.data = src, .lane = lane};
+    for (size_t begin = 0; begin < lanes; begin += width) {
+        for (size_t p = 0; p < depth; p += block) {
+            for (size_t i = begin; i < begin + width; i += VECTOR_FLOATS, dst += VECTOR_FLOATS * PANEL_UNITS) {
+                vfloat words[VECTOR_FLOATS];
+#pragma GCC unroll 16
+                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                    size_t at = p + 2 * l;   // of the pair l, where lanes lie side by side
+                    words[l] = (vfloat){0};
+                    if (lane != 1 && i + l < lanes) {
+                        words[l] = row_words(WORD_PAIR, source, &rows, i + l, p, p + block <= depth ? block : depth - p);
+                    } else if (lane == 1 && i < lanes && at < depth) {
+                        const char *row = (const char *)src + (at * step + i) * bytes;
+                        words[l] = words_across(WORD_PAIR, source, row, at + 1 < depth ? row + step * bytes : NULL, lanes - i);
+                    }
+                }
+                if (lane == 1) {
+                    transpose_square(words);
+                }
+#pragma GCC unroll 16
+                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                    v_store(dst + l * PANEL_UNITS, words[l]);
+                }
+            }
+        }
+    }
+}
+#endif
 
 #endif

@@ -1,4 +1,5 @@
 // What touches whole arrays: sums, rounding, the AdamW step; and the loop that measures peak.
+#include "model/kernels/amx.h"
 #include "model/kernels/bf16.h"
 #include "model/kernels/functions.h"
 
@@ -112,7 +113,26 @@ static double peak_f32(size_t iterations)
     return (double)iterations * CHAINS * VECTOR_FLOATS * 2;
 }
 
-#ifdef __AVX512BF16__
+#ifdef __AMX_BF16__
+static double peak_bf16(size_t iterations)
+{
+    amx_begin();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    for (size_t k = 0; k < iterations / 16; k++) {   // one does as much as 32 multiply-adds of vectors
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_dpbf16ps(1, 4, 5);
+        _tile_dpbf16ps(2, 4, 5);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    amx_end();
+    return (double)(iterations / 16) * 4 * 2 * AMX_SIDE * AMX_SIDE * 2 * PANEL_UNITS;
+}
+#elif defined(__AVX512BF16__)
 static double peak_bf16(size_t iterations)
 {
     __m512 sum[CHAINS];
