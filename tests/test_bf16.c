@@ -113,6 +113,56 @@ static void test_products(void **state)
     }
 }
 
+// Large outputs are written around the caches: at odd places and sizes, too, every number is written and none beside them. Small whole numbers are exact.
+static void check_large(const Kernels *k, bool bf16, size_t offset, size_t n, size_t n_in, size_t n_out)
+{
+    float *x = malloc(n * n_in * sizeof *x), *w = malloc(n_out * n_in * sizeof *w), *buffer = aligned_alloc(64, (n * n_out + 32 + 15) / 16 * 16 * sizeof *buffer);
+    assert_true(x != NULL && w != NULL && buffer != NULL);
+    for (size_t i = 0; i < n * n_in; i++) {
+        x[i] = (float)(i * 7 % 11) - 5.0f;
+    }
+    for (size_t i = 0; i < n_out * n_in; i++) {
+        w[i] = (float)(i * 5 % 13) - 6.0f;
+    }
+    for (size_t i = 0; i < n * n_out + 32; i++) {
+        buffer[i] = 0.25f;
+    }
+    float *out = buffer + offset;
+    (bf16 ? k->linear_forward_bf16 : k->linear_forward)(out, rows_f32(x), weights_f32(w), n, n_in, n_out);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n_out; j++) {
+            float sum = 0.0f;
+            for (size_t p = 0; p < n_in; p++) {
+                sum += x[i * n_in + p] * w[j * n_in + p];
+            }
+            if (out[i * n_out + j] != sum) {
+                fail_msg("%s, %zu x %zu from %zu on: row %zu, column %zu is %g, not %g", k->name, n, n_out, offset, i, j, (double)out[i * n_out + j], (double)sum);
+            }
+        }
+    }
+    for (size_t i = 0; i < offset; i++) {
+        assert_true(buffer[i] == 0.25f);
+    }
+    for (size_t i = offset + n * n_out; i < n * n_out + 32; i++) {
+        assert_true(buffer[i] == 0.25f);
+    }
+    free(x), free(w), free(buffer);
+}
+
+static void test_large_outputs(void **state)
+{
+    (void)state;
+    for (const Kernels *const *k = kernels_available(); *k != NULL; k++) {
+        for (int bf16 = 0; bf16 <= 1; bf16++) {
+            check_large(*k, bf16, 0, 1040, 2, 1024);
+            check_large(*k, bf16, 0, 1040, 2, 1016);
+            check_large(*k, bf16, 3, 1031, 2, 1021);
+            check_large(*k, bf16, 16, 131073, 1, 8);
+            check_large(*k, bf16, 15, 17, 1, 65537);
+        }
+    }
+}
+
 // What a panel says of element p of column j is in its place, and zeros are in the places of none.
 static void check_panel(const uint32_t *panels, const float *w, size_t lane, size_t step, size_t cols, size_t depth)
 {
@@ -362,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_large_outputs),
         cmocka_unit_test(test_prepared),
         cmocka_unit_test(test_stored),
         cmocka_unit_test(test_model),

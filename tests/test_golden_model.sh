@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 
 printf ' Wilma.\n\n"What are you afraid of?" Bruno. "It is under the great oak. Not far away, among the apple t' >"$work/expected"
 "${BUILD:-build}/stories" --documents 20 --seed 9 --out "$work/text.jsonl" || fail "stories"
-for isa in generic avx2 avx512 avx512bf16; do
+for isa in generic avx2 avx512 avx512bf16 amx; do
     export LATTICE_ISA=$isa
     if ! "${programs}generate" tests/golden/model -p "There was one thing that" --greedy -n 60 >"$work/got" 2>"$work/log"; then
         grep -q "LATTICE_ISA" "$work/log" || fail "$(cat "$work/log")"

@@ -17,7 +17,6 @@
 #endif
 
 #define UNIT_BLOCK 1024
-#define ROW_TILES 4
 
 // Words of b packed at once, 4 MB: the more, the fewer times a is packed. They live on the stack, so that a product needs no memory and cannot fail.
 #define PANEL_WORDS ((size_t)1 << 20)
@@ -42,6 +41,8 @@ typedef struct TileKind {
     size_t per_unit;   // elements of depth in a word
     size_t rows;       // of a tile
     size_t a_stride;   // words of a unit of a panel of a
+    size_t row_tiles;  // tiles of a block of rows, whose panels stay in L2
+    bool streams;      // the tile knows TILE_STREAM
     PackFunction *pack_a, *pack_b;
     PackRowsFunction *pack_weights;
     TileFunction *tile;
@@ -77,7 +78,7 @@ typedef struct SecondFactor {
 PACK_FUNCTION(pack_a_f32, WORD_F32, TILE_ROWS)
 PACK_FUNCTION(pack_b_f32, WORD_F32, TILE_COLS)
 PACK_WEIGHTS_FUNCTION(pack_weights_f32, WORD_F32)
-static const TileKind kind_f32 = {1, TILE_ROWS, A_STRIDE, pack_a_f32, pack_b_f32, pack_weights_f32, tile_f32, NULL, NULL};
+static const TileKind kind_f32 = {1, TILE_ROWS, A_STRIDE, ROW_TILES, true, pack_a_f32, pack_b_f32, pack_weights_f32, tile_f32, NULL, NULL};
 #ifdef __AVX512BF16__
 PACK_FUNCTION(pack_b_bf16, WORD_PAIR, TILE_COLS)
 PACK_WEIGHTS_FUNCTION(pack_weights_bf16, WORD_PAIR)
@@ -92,24 +93,16 @@ static void pack_a_amx(float *dst, const Lanes *from, size_t first, size_t p0, s
         pack_row_panels(SOURCE_F32, dst, AMX_ROWS, (const float *)from->data + at, from->lane, from->step, lanes, depth);
     }
 }
-static const TileKind kind_bf16 = {2, AMX_ROWS, AMX_ROWS, pack_a_amx, pack_b_bf16, pack_weights_bf16, tile_amx, amx_begin, amx_end};
+static const TileKind kind_bf16 = {2, AMX_ROWS, AMX_ROWS, AMX_ROW_TILES, false, pack_a_amx, pack_b_bf16, pack_weights_bf16, tile_amx, amx_begin, amx_end};
 #else
 PACK_FUNCTION(pack_a_bf16, WORD_PAIR, TILE_ROWS)
-static const TileKind kind_bf16 = {2, TILE_ROWS, A_STRIDE, pack_a_bf16, pack_b_bf16, pack_weights_bf16, tile_bf16, NULL, NULL};
+static const TileKind kind_bf16 = {2, TILE_ROWS, A_STRIDE, ROW_TILES, true, pack_a_bf16, pack_b_bf16, pack_weights_bf16, tile_bf16, NULL, NULL};
 #endif
 #else
 PACK_FUNCTION(pack_a_bf16, WORD_ROUNDED, TILE_ROWS)
 PACK_FUNCTION(pack_b_bf16, WORD_ROUNDED, TILE_COLS)
-static const TileKind kind_bf16 = {1, TILE_ROWS, A_STRIDE, pack_a_bf16, pack_b_bf16, pack_weights_f32, tile_f32, NULL, NULL};
+static const TileKind kind_bf16 = {1, TILE_ROWS, A_STRIDE, ROW_TILES, true, pack_a_bf16, pack_b_bf16, pack_weights_f32, tile_f32, NULL, NULL};
 #endif
-#ifdef __AMX_BF16__
-#define MOST_ROWS AMX_ROWS
-#define MOST_STRIDE AMX_ROWS
-#else
-#define MOST_ROWS TILE_ROWS
-#define MOST_STRIDE A_STRIDE
-#endif
-
 // Words of depth that `depth` elements fill in panels.
 static size_t units_of(const TileKind *kind, size_t depth) { return kind->per_unit == 1 ? depth : panel_units(depth); }
 
@@ -131,12 +124,14 @@ typedef struct Panels {
     size_t words;
 } Panels;
 
-// c [rows, cols] from a block of a (packed here: rows first …, depth from p0 on) and panels of b; rows of ROW_TILES tiles at most, depth ≤ UNIT_BLOCK words.
+// c [rows, cols] from a block of a (packed here: rows first …, depth from p0 on) and panels of b; rows of row_tiles tiles at most, depth ≤ UNIT_BLOCK words.
 static void block_product(const TileKind *kind, float *c, size_t ldc, const Lanes *a, size_t first, size_t p0, Panels panels, size_t rows, size_t cols,
                           size_t depth, TileEnd end)
 {
-    float packed[ROW_TILES * MOST_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
+    float packed[MOST_TILES * MOST_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
+    float left[MOST_TILES * MOST_ROWS * VECTOR_FLOATS];
     size_t units = units_of(kind, depth);
+    bool aligned = (uintptr_t)c % sizeof(vfloat) == 0 && ldc % VECTOR_FLOATS == 0;
     kind->pack_a(packed, a, first, p0, rows, depth);
     if (kind->begin != NULL) {
         kind->begin();
@@ -145,10 +140,17 @@ static void block_product(const TileKind *kind, float *c, size_t ldc, const Lane
         const float *panel = panels.data + j / TILE_COLS * panels.words;
         for (size_t i = 0; i < rows; i += kind->rows) {
             const float *of_a = packed + i / kind->rows * kind->a_stride * units;
-            if (rows - i >= kind->rows && cols - j >= TILE_COLS) {
-                kind->tile(c + i * ldc + j, ldc, of_a, panel, units, end);
+            float *to = c + i * ldc + j;
+            size_t tile_rows = min_size(kind->rows, rows - i), tile_cols = min_size(TILE_COLS, cols - j);
+            bool whole = tile_rows == kind->rows && tile_cols == TILE_COLS;
+            if (end == TILE_STREAM && !(whole && aligned && kind->streams)) {
+                float sums[MOST_ROWS * TILE_COLS] __attribute__((aligned(64)));
+                kind->tile(sums, TILE_COLS, of_a, panel, units, TILE_SET);
+                stream_tile(to, ldc, sums, left + i * VECTOR_FLOATS, tile_rows, tile_cols, j == 0, j + TILE_COLS >= cols);
+            } else if (whole) {
+                kind->tile(to, ldc, of_a, panel, units, end);
             } else {
-                tile_border(kind, c + i * ldc + j, ldc, of_a, panel, units, end, min_size(kind->rows, rows - i), min_size(TILE_COLS, cols - j));
+                tile_border(kind, to, ldc, of_a, panel, units, end, tile_rows, tile_cols);
             }
         }
     }
@@ -183,7 +185,7 @@ typedef struct TaskGrid {
 
 static TaskGrid task_grid(const TileKind *kind, size_t rows)
 {
-    size_t threads = thread_count(), tiles = (rows + kind->rows - 1) / kind->rows, blocks = (tiles + ROW_TILES - 1) / ROW_TILES;
+    size_t threads = thread_count(), tiles = (rows + kind->rows - 1) / kind->rows, blocks = (tiles + kind->row_tiles - 1) / kind->row_tiles;
     if (blocks >= 2 * threads) {
         // As many blocks for every thread: sizes then differ by one tile at most.
         return (TaskGrid){tiles, (blocks + threads - 1) / threads * threads, 1};
@@ -192,14 +194,13 @@ static TaskGrid task_grid(const TileKind *kind, size_t rows)
     return (TaskGrid){tiles, blocks, (4 * threads + blocks - 1) / blocks};
 }
 
-// What the tiles of a depth block do with c: an output that is complete after one block, and large, is streamed where its rows are aligned.
-static TileEnd tile_end(const float *c, size_t ldc, size_t rows, size_t cols, bool first, bool whole)
+// What the tiles of a depth block do with c: an output that is complete after one block, and large, is streamed.
+static TileEnd tile_end(size_t rows, size_t cols, bool first, bool whole)
 {
     if (!first) {
         return TILE_ADD;
     }
-    bool aligned = (uintptr_t)c % sizeof(vfloat) == 0 && ldc % VECTOR_FLOATS == 0;
-    return whole && aligned && rows * cols >= STREAM_FLOATS ? TILE_STREAM : TILE_SET;
+    return whole && rows * cols >= STREAM_FLOATS ? TILE_STREAM : TILE_SET;
 }
 
 // Panels of b that a thread packs in one go: of columns that lie side by side it reads whole lines.
@@ -261,7 +262,7 @@ static void blocked_product(const TileKind *kind, float *c, size_t ldc, Lanes a,
         size_t group_panels = (n_panels + grid.groups - 1) / grid.groups, n_groups = (n_panels + group_panels - 1) / group_panels;
         for (size_t p0 = 0; p0 < depth; p0 += depth_block) {
             size_t block_depth = min_size(depth_block, depth - p0), units = units_of(kind, block_depth);
-            TileEnd end = tile_end(c, ldc, rows, cols, !accumulate && p0 == 0, block_depth == depth);
+            TileEnd end = tile_end(rows, cols, !accumulate && p0 == 0, block_depth == depth);
             Panels whole = {panels, units * TILE_COLS};
             if (in_place) {
                 whole = (Panels){(const float *)(const void *)(b->panels + j0 / PANEL_COLS * panel_words(depth) + p0 / 2 * PANEL_COLS), panel_words(depth)};

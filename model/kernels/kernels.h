@@ -33,7 +33,7 @@ typedef struct ConvShape {
 } ConvShape;
 
 typedef struct Kernels {
-    const char *name;          // "generic", "avx2", "avx512", "avx512bf16"
+    const char *name;          // "generic", "avx2", "avx512", "avx512bf16", "amx"
     size_t vector_floats;      // floats in a vector register
     bool fast_bf16;            // the processor multiplies bf16; without, the bf16 products take as long as f32's or a little longer
     const struct Mixer *const *mixers;   // NULL-terminated
