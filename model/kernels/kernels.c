@@ -70,7 +70,7 @@ static bool runs_here(const Kernels *kernels)
 const Kernels *const *kernels_available(void)
 {
     const Kernels *const *best = compiled;
-    while (!runs_here(*best)) {   // NOLINT(clang-analyzer-*): generic, the last of them, runs everywhere
+    while (best[1] != NULL && !runs_here(*best)) {   // generic, the last of them, runs everywhere
         best++;
     }
     return best;
