@@ -108,6 +108,14 @@ mkdir "$work/broken"
 printf '#!/bin/sh\nexit 1\n' >"$work/broken/train"
 chmod +x "$work/broken/train"
 expect 1 "ended with exit code 1: what it said" "$build/text_run" --data "$data" --runs "$work/none" --programs "$work/broken"
+# A run of an older build, whose models read plainly, is not taken for this one.
+expect 1 "ended with exit code 1" "$build/text_run" $tiny --data "$data" --seed 5 --runs "$work/old" --programs "$work/broken"
+old=$(sed -n 's/^lattice, lr 0.003, seed 5: //p' "$work/err")
+"$programs/train" "$data" --out "$old" --tokens 128 --seq-len 32 --batch-tokens 128 --d-model 16 --n-layer 1 --n-head 1 --mlp-hidden 24 --seed 5 --no-relative-read \
+    >/dev/null 2>&1 || fail "train"
+expect 1 "ended with exit code 1" "$build/text_run" $tiny --data "$data" --seed 5 --runs "$work/old" --programs "$programs"
+grep -q "relative" "$old.log" || fail "an older run is refused for another reason: $(cat "$old.log")"
+checks=$((checks + 1))
 expect 1 "first line is not" "$build/text_run" --data "$data" --csv "$work/stories.jsonl"
 expect 1 "first line is not" "$build/text_report" "$work/stories.jsonl"
 expect 1 "there are no rows" "$build/text_report" "$work/missing.csv"
