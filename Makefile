@@ -29,8 +29,10 @@ ifeq ($(ARCH),x86_64)
 else
   ISAS ?= generic
 endif
+# Compilers know AMX since gcc 11 and clang 12.
+AMX := $(if $(filter avx512,$(ISAS)),$(shell $(CC) -mamx-tile -mamx-bf16 -x c -c /dev/null -o /dev/null 2>/dev/null && echo amx))
 # Only the matrix products, and what rounds to bf16, differ with bf16, int8 and matrix instructions; table.c joins them with the rest of avx512.
-BF16_ISAS := $(if $(filter avx512,$(ISAS)),avx512bf16 amx)
+BF16_ISAS := $(if $(filter avx512,$(ISAS)),avx512bf16 $(AMX))
 BF16_OBJ := $(foreach isa,$(BF16_ISAS),$(foreach part,gemm few_rows update norm activation $(if $(filter 1,$(ONEDNN)),onednn),$(BUILD)/$(isa)/model/kernels/$(part).o))
 ISA_FLAGS_generic :=
 ISA_FLAGS_avx2    := -mavx2 -mfma
@@ -113,7 +115,8 @@ $(BUILD)/$(1)/%.o: %.c
 endef
 $(foreach isa,$(ISAS) $(BF16_ISAS),$(eval $(call isa_rule,$(isa))))
 
-$(BUILD)/model/kernels/kernels.o: CFLAGS += $(if $(filter avx2,$(ISAS)),-DWITH_AVX2) $(if $(filter avx512,$(ISAS)),-DWITH_AVX512)
+$(BUILD)/model/kernels/kernels.o: CFLAGS += $(if $(filter avx2,$(ISAS)),-DWITH_AVX2) $(if $(filter avx512,$(ISAS)),-DWITH_AVX512) $(if $(AMX),-DWITH_AMX)
+$(BUILD)/avx512/model/kernels/table.o: CFLAGS += $(if $(AMX),-DWITH_AMX)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(dir $@)

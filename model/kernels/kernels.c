@@ -21,8 +21,11 @@
 extern const Kernels kernels_amx, kernels_avx512bf16, kernels_avx512, kernels_avx2, kernels_generic;
 
 static const Kernels *const compiled[] = {
+#ifdef WITH_AMX
+    &kernels_amx,
+#endif
 #ifdef WITH_AVX512
-    &kernels_amx, &kernels_avx512bf16, &kernels_avx512,
+    &kernels_avx512bf16, &kernels_avx512,
 #endif
 #ifdef WITH_AVX2
     &kernels_avx2,

@@ -61,8 +61,8 @@ extern const Kernels ISA_NAME(kernels);
 const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
 
 #if defined(__AVX512F__)
-#define WITH_BF16(function) function##_avx512bf16
-#define WITH_AMX(function) function##_amx
+#define BY_AVX512BF16(function) function##_avx512bf16
+#define BY_AMX(function) function##_amx
 
 // What PRODUCTS(f) names, and a table with it.
 #define TABLE_WITH(PRODUCTS, isa_name)                                                                                                                     \
@@ -81,6 +81,8 @@ const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
     extern const Kernels PRODUCTS(kernels);                                                                                                                \
     const Kernels PRODUCTS(kernels) = KERNELS_TABLE(isa_name, true, PRODUCTS)
 
-TABLE_WITH(WITH_BF16, "avx512bf16");
-TABLE_WITH(WITH_AMX, "amx");
+TABLE_WITH(BY_AVX512BF16, "avx512bf16");
+#ifdef WITH_AMX
+TABLE_WITH(BY_AMX, "amx");
+#endif
 #endif
