@@ -80,20 +80,56 @@ typedef struct Result {
     float sign;
 } Result;
 
-INLINE void finish_tile(const Result *to, size_t r, size_t j, size_t n, vfloat sum)
+// The rows of a tile from r0 on, and its vectors from j0 on, of which n columns are left; only a tile that is one vector wide may have fewer.
+INLINE void finish_tile(const Result *to, vfloat sum[NARROW_ROWS][TILE_COLUMNS], size_t r0, size_t j0, size_t n, size_t height, size_t width)
 {
-    vfloat y = v_set(to->sign) * sum;
-    if (to->from != NULL) {
-        y = v_fma(v_set(to->scale == NULL ? 1.0f : to->scale[r]), v_load_n(to->from + r * to->from_row + j, n), y);
+    size_t row = to->row, from_row = to->from_row;
+    float *y = to->y + r0 * row + j0;
+    const float *from = to->from == NULL ? NULL : to->from + r0 * from_row + j0;
+    vfloat sign = v_set(to->sign);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < height; r++) {
+        vfloat scale = v_set(from == NULL || to->scale == NULL ? 1.0f : to->scale[r0 + r]);
+#pragma GCC unroll 4
+        for (size_t c = 0; c < width; c++) {
+            vfloat x = sign * sum[r][c];
+            if (from != NULL) {
+                x = v_fma(scale, width == 1 ? v_load_n(from + r * from_row, n) : v_load(from + r * from_row + c * VECTOR_FLOATS), x);
+            }
+            if (width == 1) {
+                v_store_n(y + r * row, x, n);
+            } else {
+                v_store(y + r * row + c * VECTOR_FLOATS, x);
+            }
+        }
     }
-    v_store_n(to->y + r * to->row + j, y, n);
+}
+
+// Adds to the tile what one row of Z brings. lower: x from row TILE_ROWS on.
+INLINE void tile_step(vfloat sum[NARROW_ROWS][TILE_COLUMNS], const float *x, const float *lower, size_t x_row, const float *z, size_t n, size_t height,
+                      size_t width)
+{
+    vfloat row[TILE_COLUMNS];
+#pragma GCC unroll 4
+    for (size_t c = 0; c < width; c++) {
+        row[c] = width == 1 ? v_load_n(z, n) : v_load(z + c * VECTOR_FLOATS);
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < height; r++) {
+        vfloat factor = v_set(r < TILE_ROWS ? x[r * x_row] : lower[(r - TILE_ROWS) * x_row]);
+#pragma GCC unroll 4
+        for (size_t c = 0; c < width; c++) {
+            sum[r][c] = v_fma(factor, row[c], sum[r][c]);
+        }
+    }
 }
 
 // Rows [r0, r0 + height) and `width` vectors of columns from j0 on, of which n are left in the row. height and width are constants.
-INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width)
+INLINE void tile_sums(vfloat sum[NARROW_ROWS][TILE_COLUMNS], const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width)
 {
-    vfloat sum[NARROW_ROWS][TILE_COLUMNS];
+#pragma GCC unroll 8
     for (size_t r = 0; r < height; r++) {
+#pragma GCC unroll 4
         for (size_t c = 0; c < width; c++) {
             sum[r][c] = (vfloat){0};
         }
@@ -104,26 +140,16 @@ INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, s
         const float *x = term->x + r0 * x_row + k * x_col, *z = term->z + k * z_row + j0;
         const float *lower = height > TILE_ROWS ? x + TILE_ROWS * x_row : x;   // two pointers: eight offsets would not all have a register
         for (; k < end; k++, x += x_col, lower += x_col, z += z_row) {
-            vfloat row[TILE_COLUMNS];
-#pragma GCC unroll 4
-            for (size_t c = 0; c < width; c++) {
-                row[c] = width == 1 ? v_load_n(z, n) : v_load(z + c * VECTOR_FLOATS);
-            }
-#pragma GCC unroll 8
-            for (size_t r = 0; r < height; r++) {
-                vfloat factor = v_set(r < TILE_ROWS ? x[r * x_row] : lower[(r - TILE_ROWS) * x_row]);
-#pragma GCC unroll 4
-                for (size_t c = 0; c < width; c++) {
-                    sum[r][c] = v_fma(factor, row[c], sum[r][c]);
-                }
-            }
+            tile_step(sum, x, lower, x_row, z, n, height, width);
         }
     }
-    for (size_t r = 0; r < height; r++) {
-        for (size_t c = 0; c < width; c++) {
-            finish_tile(to, r0 + r, j0 + c * VECTOR_FLOATS, n - c * VECTOR_FLOATS, sum[r][c]);
-        }
-    }
+}
+
+INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width)
+{
+    vfloat sum[NARROW_ROWS][TILE_COLUMNS];
+    tile_sums(sum, terms, n_terms, r0, j0, n, height, width);
+    finish_tile(to, sum, r0, j0, n, height, width);
 }
 
 // All rows of `width` vectors of columns from j on. height and width are constants.
