@@ -137,8 +137,23 @@ static inline int v_any(vint mask)
 #endif
 }
 
-static inline vfloat v_max(vfloat a, vfloat b) { return v_select(a > b, a, b); }
-static inline vfloat v_min(vfloat a, vfloat b) { return v_select(a < b, a, b); }
+// b where either is NaN.
+static inline vfloat v_max(vfloat a, vfloat b)
+{
+#if VECTOR_FLOATS == 16
+    return (vfloat)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return v_select(a > b, a, b);
+#endif
+}
+static inline vfloat v_min(vfloat a, vfloat b)
+{
+#if VECTOR_FLOATS == 16
+    return (vfloat)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    return v_select(a < b, a, b);
+#endif
+}
 
 // e^x for every element, relative error below 2e-7 on [-87, 88]; below that range about 1e-38, above 3e38 (never infinite); NaN stays NaN.
 // x = n·ln 2 + r with |r| ≤ ln 2 / 2; e^r by its Taylor polynomial of degree 6 (remainder below 1.2e-7).

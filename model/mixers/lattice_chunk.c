@@ -11,10 +11,13 @@
 // The forward of training keeps h and u, and the memory every kept_chunks(head) chunks (but the start). The backward runs these chunks again, keeping all
 // that the recurrence made, and walks back through them.
 #include "model/mixers/lattice_chunk.h"
-#include "model/mixers/products.h"
+#include "model/mixers/slot_products.h"
 
 // Chunks between two kept states, at most: of two tokens.
 #define GROUP_MOST 16
+
+// As take, some lines apart: rows of the same token in blocks that begin a multiple of 4 kB apart would wait for each other's stores.
+static float *take_apart(float *base, size_t *used, size_t n) { return take(base, used, n + 5 * LINE_FLOATS); }
 
 // Lays out a chunk of up to `count` tokens.
 static void lay_out_chunk(Chunk *k, float *base, size_t *used, size_t m, size_t d, size_t count, bool all)
@@ -27,24 +30,29 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, size_t m, size_t 
     k->all = all;
     k->g = take(base, used, cp);
     k->mu = take(base, used, cp);
-    k->own_start = all ? take(base, used, m * d) : NULL;
-    k->start_t = take(base, used, d * mp);
+    k->own_start = all ? take_apart(base, used, m * d) : NULL;
+    k->start_t = all ? take_apart(base, used, d * mp) : NULL;
     k->squares = take(base, used, mp);
-    k->inputs = take(base, used, count * (d + mp));
-    k->h_t = take(base, used, d * cp);
-    k->gram = take(base, used, count * cp);
-    k->c = take(base, used, rows);
-    k->q = take(base, used, rows);
-    k->own = take(base, used, rows);
-    k->mixed = take(base, used, rows);
-    k->rho = take(base, used, rows);
-    k->p = take(base, used, rows);
-    k->inverse = take(base, used, rows);
-    k->y = take(base, used, rows);
-    k->z = take(base, used, rows);
-    k->weights = take(base, used, count * cp);
-    k->written = take(base, used, all ? pairs * mp : rows);
-    k->sums = take(base, used, padded(pairs) * VECTOR_FLOATS);
+    k->inputs = take_apart(base, used, count * (d + mp));
+    k->h_t = take_apart(base, used, d * cp);
+    k->gram = take_apart(base, used, count * cp);
+    k->c = take_apart(base, used, rows);
+    k->q = take_apart(base, used, rows);
+    k->own = take_apart(base, used, rows);
+    k->mixed = take_apart(base, used, rows);
+    k->rho = take_apart(base, used, rows);
+    k->p = take_apart(base, used, rows);
+    k->inverse = take_apart(base, used, rows);
+    k->y = take_apart(base, used, rows);
+    k->z = take_apart(base, used, rows);
+    k->decay = take_apart(base, used, rows);
+    k->factors = take_apart(base, used, rows);
+    k->factors_t = take_apart(base, used, mp * cp);
+    k->reads = take_apart(base, used, rows);
+    k->met = take_apart(base, used, rows);
+    k->weights = take_apart(base, used, count * cp);
+    k->written = take_apart(base, used, all ? pairs * mp : rows);
+    k->sums = take_apart(base, used, padded(pairs) * VECTOR_FLOATS);
 }
 
 static void lay_out_gradient(ChunkGradient *g, float *base, size_t *used, size_t m, size_t d, size_t count)
@@ -53,14 +61,16 @@ static void lay_out_gradient(ChunkGradient *g, float *base, size_t *used, size_t
     g->dg = take(base, used, cp);
     g->dmu = take(base, used, cp);
     g->down = take(base, used, mp);
-    g->dp = take(base, used, rows);
-    g->f = take(base, used, count * cp);
-    g->dq = take(base, used, rows);
-    g->du = take(base, used, rows);
-    g->dc = take(base, used, rows);
-    g->dgram = take(base, used, count * cp);
-    g->ds_t = take(base, used, d * mp);
-    g->minus_dh = take(base, used, count * d);
+    g->dp = take_apart(base, used, rows);
+    g->f = take_apart(base, used, count * cp);
+    g->dq = take_apart(base, used, rows);
+    g->du = take_apart(base, used, rows);
+    g->dc = g->dp;
+    g->dgram = take_apart(base, used, count * cp);
+    g->read = take_apart(base, used, rows);
+    g->gathered = take(base, used, mp);
+    g->end = take_apart(base, used, m * d);
+    g->minus_dh = take_apart(base, used, count * d);
 }
 
 size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward)
@@ -93,7 +103,8 @@ static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_
     } else {
         put_rows(h, k->d, 1.0f, v, v_row, k->d, k->count);
     }
-    multiply(&(Result){u, k->mp, NULL, 0, NULL, 1.0f}, &(Term){h, k->d, 1, k->start_t, k->mp, k->d, PART_WHOLE}, 1, k->count, k->mp);
+    transpose(k->h_t, k->cp, h, k->d, k->count, k->d);
+    read_slots(u, k->start, k->h_t, k->cp, k->m, k->d, k->count);
 }
 
 // Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence. h and u stand in kept_inputs,
@@ -110,8 +121,10 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
     }
     copy_rows(k->q, mp, head->q + first * head->row, head->row, m, count);
     copy_rows(k->c, mp, head->k + first * head->row, head->row, m, count);
-    transpose(k->start_t, mp, k->start, d, m, d);
-    column_dots(k->squares, k->start_t, k->start_t, d, mp);
+    slots_products(k->squares, k->start, k->start, m, d);
+    if (k->all) {
+        transpose(k->start_t, mp, k->start, d, m, d);
+    }
     for (size_t i = m; i < mp; i++) {
         k->squares[i] = 1.0f;   // a slot that does not exist has a length like the others, lest its norm be taken for one that was lost
     }
@@ -123,7 +136,7 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
     if (head->form.objective == LATTICE_ENCODE) {
         add_scaled(k->c, k->c, -1.0f, k->u, count * mp);
     }
-    if (k->normalise || k->all) {
+    if (kept_inputs != NULL) {
         transpose(k->h_t, k->cp, k->h, d, count, d);
     }
     if (k->normalise) {
@@ -133,11 +146,16 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
     ISA_NAME(chunk_recurrence)(k);
 }
 
-// to [m, d] = the memory as the chunk's last token reads it; to may be k->start.
-static void end_chunk(float *to, const Chunk *k)
+// to [m, d] = the memory as the chunk's last token reads it, or normalised as the next chunk meets it; to may be k->start.
+static void end_chunk(float *to, const Chunk *k, bool normalise)
 {
-    const float *written = written_by(k, k->count - 1), *own = k->own + (k->count - 1) * k->mp;
-    multiply(&(Result){to, k->d, k->start, k->d, own, 1.0f}, &(Term){written, 1, k->mp, k->h, k->d, k->count, PART_WHOLE}, 1, k->m, k->d);
+    Term written = {k->last, 1, k->mp, k->h, k->d, k->count, PART_WHOLE};
+    Result end = {to, k->d, k->start, k->d, k->own + (k->count - 1) * k->mp, 1.0f};
+    if (normalise) {
+        multiply_slots(&end, &written, 1, k->m, k->d, NULL);
+    } else {
+        multiply(&end, &written, 1, k->m, k->d);
+    }
 }
 
 void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count)
@@ -154,28 +172,7 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *to, c
     prefetch_rows(head->k + next * row, row, k.m, ahead);
     multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
     prefetch_rows(head->v + next * row, row, k.d, ahead);
-    end_chunk(to, &k);
-    if (k.normalise || count == head->chunk) {
-        slots_normalise(to, k.m, k.d);
-    }
-}
-
-// ds_i -= (b_i·ds_i) b_i for every slot of [m, d].
-static void remove_along(float *ds, const float *b, size_t m, size_t d)
-{
-    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat dots[VECTOR_FLOATS];
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            dots[l] = (vfloat){0};
-            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
-                dots[l] = v_fma(v_load_n(ds + i * d + j, d - j), v_load_n(b + i * d + j, d - j), dots[l]);
-            }
-        }
-        vfloat along = sum_each(dots);
-        for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
-            add_scaled(ds + i * d, ds + i * d, -along[i - i0], b + i * d, d);
-        }
-    }
+    end_chunk(to, &k, k.normalise || count == head->chunk);
 }
 
 // ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row.
@@ -189,13 +186,12 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
     back = first < back ? 0 : back;
     prefetch_rows(head->q + (first - back) * row, row, m, ahead);
     if (!k->normalise) {
-        end_chunk(g->ds_t, k);
-        slots_normalise_backward(ds, g->ds_t, m, d);
+        end_chunk(g->end, k, false);
+        slots_normalise_backward(ds, g->end, m, d);
     }
-    transpose(g->ds_t, mp, ds, d, m, d);
-    column_dots(g->down, g->ds_t, k->start_t, d, mp);
+    slots_products(g->down, ds, k->start, m, d);
     prefetch_rows(grad->q + first * row, row, m, count);
-    multiply(&(Result){g->dp, mp, NULL, 0, NULL, 1.0f}, &(Term){k->h, d, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
+    read_slots(g->dp, ds, k->h_t, cp, m, d, count);
     multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
     prefetch_rows(grad->k + first * row, row, m, count);
     multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
@@ -206,7 +202,7 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         add_scaled(g->du, g->du, -1.0f, g->dc, count * mp);
     }
     Term to_h[4] = {
-        {written_by(k, count - 1), mp, 1, ds, d, m, PART_WHOLE},
+        {k->last, mp, 1, ds, d, m, PART_WHOLE},
         {g->du, mp, 1, k->start, d, m, PART_WHOLE},
         {k->weights, 1, cp, do_, do_row, count, PART_UPPER},
         {g->dgram, cp, 1, k->h, d, count, PART_WHOLE},
@@ -221,8 +217,7 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         {g->du, 1, mp, k->h, d, count, PART_WHOLE},
         {k->c, 1, mp, g->minus_dh, d, count, PART_WHOLE},
     };
-    multiply(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d);
-    remove_along(ds, k->start, m, d);
+    multiply_slots(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d, k->start);
     put_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
     put_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
     put_rows(grad->v + first * row, row, -1.0f, g->minus_dh, d, d, count);
@@ -262,8 +257,7 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
             run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : inputs + first * ISA_NAME(chunk_input_floats)(k->m, k->d),
                       k->inputs);
             if (i + 1 < last) {
-                end_chunk(k[1].own_start, k);
-                slots_normalise(k[1].own_start, head->m, head->d);
+                end_chunk(k[1].own_start, k, true);
                 k[1].start = k[1].own_start;
             }
         }

@@ -59,7 +59,7 @@ typedef struct Chunk {
     bool all;                    // P of every token is kept, for the backward; else only the last token's
     float *g, *mu;               // [C]
     const float *start;          // b [m, d]
-    float *start_t;              // [d, mp]
+    float *start_t;              // [d, mp]; only with `all`
     float *own_start;            // room for b, where it stands nowhere else
     float *squares;              // ‖b‖² [mp], 1 behind the last slot
     const float *h, *u;          // [C, d], [C, mp]
@@ -71,7 +71,12 @@ typedef struct Chunk {
     float *rho, *p, *inverse;    // rho, p, 1 / n [C, mp]; these five only with `all`
     float *y, *z;                // before the token [C, mp]; y: y − u z in the frozen form
     float *written;              // P: [mp] for each j ≤ t of each t, or for each j of the last t
+    const float *last;           // P of the last token [C, mp]
     float *weights;              // W [C, cp]
+    bool factored;               // the recurrence went by factors (lattice_factors.c), which are these and `decay`:
+    float *decay, *factors;      // R, P / R [C, mp]
+    float *factors_t;            // [mp, cp]
+    float *reads, *met;          // q R, and y's part of what was written, over R [C, mp]; met only with `all`
     float *sums;                 // room for one vector for each pair j ≤ t
 } Chunk;
 
@@ -82,9 +87,10 @@ typedef struct ChunkGradient {
     float *dp;                   // into P [C, mp]: in, of the last token, h_j·ds
     float *f;                    // do_t·h_j [C, cp]
     float *dq;                   // in: b·do [C, mp]; out
-    float *du, *dc;              // [C, mp]
+    float *du, *dc;              // [C, mp]; dc stands where dp stood
     float *dgram;                // into G: symmetric, its diagonal twice the gradient [C, cp]
-    float *ds_t;                 // [d, mp]
+    float *gathered, *read;      // room for the factors' [mp], [C, mp]
+    float *end;                  // room for the chunk's end [m, d]
     float *minus_dh;             // [C, d]
 } ChunkGradient;
 
@@ -94,7 +100,12 @@ static inline float *written_by(const Chunk *k, size_t t) { return k->written + 
 // From b, h, G, u, c and q: everything from A to W.
 void ISA_NAME(chunk_recurrence)(Chunk *k);
 
-// Backward of chunk_recurrence (k->all), in: down, dp, f, dq.
+// The same by factors. false: they would leave the range of f32.
+bool ISA_NAME(chunk_factors)(Chunk *k);
+
+// Backward of chunk_recurrence (k->all), in: down, dp, f, dq; f is lost.
 void ISA_NAME(chunk_recurrence_backward)(ChunkGradient *g, const Chunk *k);
+
+void ISA_NAME(chunk_factors_backward)(ChunkGradient *g, const Chunk *k);
 
 #endif

@@ -1,45 +1,6 @@
-// The recurrence inside a chunk of Lattice (lattice_chunk.h): scalars for each slot and token, in vectors over slots; and its backward.
-#include "model/mixers/lattice_chunk.h"
-
-// Vectors of slots that go through the tokens together: enough to hide the latency of one chain of sums.
-#define TOGETHER 4
-
-// The formula for n² is right for slots of length exactly 1. Where it loses digits the norm is taken from the vector itself: below this share of
-// n² / (a² ‖h‖²) by cancellation, and where an error in the slot's length would have grown to more than this multiple since it was last known exactly: a token
-// multiplies it by rho².
-#define CANCELLED 0.05f
-#define STRETCHED 2.0f
-
-// s~ of slot i, from the numbers before token t.
-static float norm_of_vector(const Chunk *k, size_t t, size_t i)
-{
-    const float *before = t > 0 ? written_by(k, t - 1) : NULL, *b = k->start + i * k->d;
-    float u = k->u[t * k->mp + i], a = k->g[t] * k->c[t * k->mp + i], keep = k->gated ? k->mu[t] - a * u : k->mu[t];
-    float own = keep * (t > 0 ? k->own[(t - 1) * k->mp + i] : 1.0f) - (k->gated ? 0.0f : a * u);
-    double square = 0.0;   // the squares may leave the range of f32: a forget gate near 0
-    for (size_t j = 0; j < k->d; j += VECTOR_FLOATS) {
-        size_t rest = k->d - j;
-        vfloat x = v_fma(v_set(a), v_load_n(k->h + t * k->d + j, rest), v_set(own) * v_load_n(b + j, rest));
-        for (size_t l = 0; l < t; l++) {
-            x = v_fma(v_set(keep * before[l * k->mp + i]), v_load_n(k->h + l * k->d + j, rest), x);
-        }
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            square += (double)x[l] * (double)x[l];
-        }
-    }
-    return (float)__builtin_sqrt(square);
-}
-
-// Replaces 1 / n of every lost slot of `width` vectors from slot i0 on. 0: nothing left of the slot and nothing written, it is zeros from here on.
-static void mend_norms(float *inverse, const vint lost[TOGETHER], const Chunk *k, size_t t, size_t i0, size_t width)
-{
-    for (size_t l = 0; l < width * VECTOR_FLOATS; l++) {
-        if (lost[l / VECTOR_FLOATS][l % VECTOR_FLOATS]) {
-            float n = i0 + l < k->m ? norm_of_vector(k, t, i0 + l) : 0.0f;
-            inverse[l] = n == 0.0f ? 0.0f : 1.0f / n;
-        }
-    }
-}
+// The recurrence inside a chunk of Lattice (lattice_chunk.h) as it stands there: scalars for each slot and token, in vectors over slots; and its backward.
+// Nearly all chunks go the faster way of lattice_factors.c.
+#include "model/mixers/lattice_step.h"
 
 INLINE void put_sum(const Chunk *k, size_t t, size_t j, vfloat sum) { v_store(k->sums + (t * (t + 1) / 2 + j) * VECTOR_FLOATS, sum); }
 
@@ -61,16 +22,6 @@ typedef struct Slots {
     vfloat growth;           // of an error in the slot's length
     vfloat rho, p, q;
 } Slots;
-
-// 1 / n of a slot whose y is known. *y becomes y − u z in the frozen form. lost: where the formula loses digits.
-INLINE vfloat plan_norm(vint *lost, vfloat *y, const Slots *s, vfloat keep, vfloat a, vfloat u, vfloat square, bool gated)
-{
-    vfloat a2 = a * a, keep2 = keep * keep * s->length, zero = {0};
-    *y = gated ? *y : *y - u * s->z;
-    vfloat n2 = keep2 + v_set(2.0f) * a * keep * *y + a2 * (gated ? square : v_max(square - u * u, zero));
-    *lost = (n2 < v_set(CANCELLED) * a2 * square) | (s->growth * keep2 > v_set(STRETCHED) * n2) | (n2 < v_set(1e-30f));
-    return v_inverse_sqrt(n2);
-}
 
 // P and W of the token before t, and the part of y of token t that P brings, in one pass.
 INLINE void pass_writes(vfloat y[TOGETHER], const Slots s[TOGETHER], const Chunk *k, size_t t, size_t i0, size_t width, bool normalise)
@@ -129,15 +80,12 @@ INLINE void run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
             keep[w] = gated ? v_set(k.mu[t]) - a[w] * u[w] : v_set(k.mu[t]);
             if (normalise) {
                 y[w] = v_fma(s[w].own, u[w], y[w]);
-                inverse[w] = plan_norm(&lost[w], &y[w], &s[w], keep[w], a[w], u[w], v_set(k.gram[t * k.cp + t]), gated);
+                inverse[w] = plan_norm(&lost[w], &y[w], s[w].z, s[w].length, s[w].growth, keep[w], a[w], u[w], v_set(k.gram[t * k.cp + t]), gated);
                 any |= lost[w];
             }
         }
         if (normalise && v_any(any)) {
-            float mended[TOGETHER * VECTOR_FLOATS];
-            memcpy(mended, inverse, width * sizeof *inverse);
-            mend_norms(mended, lost, shared, t, i0, width);
-            memcpy(inverse, mended, width * sizeof *inverse);
+            mend_norms(inverse, lost, shared, t > 0 ? written_by(&k, t - 1) : NULL, NULL, t, i0, width);
         }
         for (size_t w = 0; w < width; w++) {
             size_t at = t * k.mp + i0 + w * VECTOR_FLOATS;
@@ -178,6 +126,11 @@ INLINE void run_all(const Chunk *k, bool gated, bool normalise)
 
 void ISA_NAME(chunk_recurrence)(Chunk *k)
 {
+    k->factored = ISA_NAME(chunk_factors)(k);
+    if (k->factored) {
+        return;
+    }
+    k->last = written_by(k, k->count - 1);
     memset(k->weights, 0, k->count * k->cp * sizeof(float));
     if (k->gated && k->normalise) {
         run_all(k, true, true);
@@ -188,36 +141,6 @@ void ISA_NAME(chunk_recurrence)(Chunk *k)
     } else {
         run_all(k, false, false);
     }
-}
-
-// What the backward of one token hands on, for one vector of slots; radial is r.
-typedef struct Into {
-    vfloat du, da, dmu, dy, radial;
-} Into;
-
-// From the gradients into rho, p, pull / n and z after token t, whose row of slots stands at `at`. With r = s·ds, the part of ds along the slot, which the
-// norm takes away: dy = −r rho p; u and z of the frozen form stand in n² beside y, and get their parts of the same.
-INLINE Into step_backward(vfloat drho, vfloat dp, vfloat dpull, vfloat dz, const Chunk *k, size_t t, size_t at, vfloat length, vfloat own_before, bool gated,
-                          bool normalise)
-{
-    vfloat rho = v_load(k->rho + at), p = v_load(k->p + at), u = v_load(k->u + at), zero = {0};
-    vfloat a = v_set(k->g[t]) * v_load(k->c + at), pull = gated ? zero : p * u;
-    Into to = {.dmu = drho, .da = gated ? dp : dp - u * dpull, .dy = zero, .radial = zero};
-    if (normalise) {
-        vfloat inverse = v_load(k->inverse + at), y = v_load(k->y + at), square = v_set(k->gram[t * k->cp + t]);
-        vfloat r = v_fma(drho, rho, dp * p) - dpull * pull, across = gated ? square : square - u * u;
-        to.radial = r;
-        to.dy = -r * rho * p;
-        to.dmu = inverse * (drho - r * (rho * length + p * y));
-        to.da = inverse * (to.da - r * (rho * y + p * across));
-    }
-    if (gated) {
-        to.da -= u * to.dmu;
-        to.du = to.dy * own_before - a * to.dmu;
-    } else {
-        to.du = p * (dz - dpull + to.radial * pull) + to.dy * (own_before - v_load(k->z + at));
-    }
-    return to;
 }
 
 // As run_slots, from the last token to the first; dg_sums and dmu_sums [count] are added to.
@@ -265,7 +188,9 @@ INLINE void return_slots(const ChunkGradient *into, const Chunk *shared, vfloat 
                 dput = v_fma(dz[w], u, dput);
                 dpull = v_fma(dz[w], start, dpull);
             }
-            Into to = step_backward(drho[w], dput, dpull, dz[w], &k, t, l, length, own_before, gated, normalise);
+            Step step = {rho[w], p, v_set(k.g[t]) * v_load(k.c + l), u, v_load(k.inverse + l), v_load(k.y + l), v_load(k.z + l), own_before, length,
+                         v_set(normalise ? k.gram[t * k.cp + t] : 0.0f)};
+            Into to = step_backward(drho[w], dput, dpull, dz[w], &step, gated, normalise);
             down[w] = v_fma(rho[w], down[w], to.dy * u);
             dz[w] = gated ? zero : v_fma(rho[w], dz[w], -to.dy * u);
             dy[w] = to.dy;
@@ -310,6 +235,10 @@ INLINE void return_all(ChunkGradient *g, const Chunk *k, vfloat *dg_sums, vfloat
 
 void ISA_NAME(chunk_recurrence_backward)(ChunkGradient *g, const Chunk *k)
 {
+    if (k->factored) {
+        ISA_NAME(chunk_factors_backward)(g, k);
+        return;
+    }
     vfloat dg_sums[CHUNK_MOST], dmu_sums[CHUNK_MOST];
     memset(dg_sums, 0, sizeof dg_sums);
     memset(dmu_sums, 0, sizeof dmu_sums);

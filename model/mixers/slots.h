@@ -41,6 +41,17 @@ INLINE vfloat v_inverse_sqrt(vfloat x)
 #endif
 }
 
+// 1 / x of numbers that are far from the ends of their range, to about two units of the last place.
+INLINE vfloat v_inverse(vfloat x)
+{
+#if VECTOR_FLOATS == 16
+    vfloat y = _mm512_rcp14_ps(x);
+    return v_fma(v_fma(-x, y, v_set(1.0f)), y, y);
+#else
+    return v_set(1.0f) / x;
+#endif
+}
+
 // Sums of the elements of rows, a block of VECTOR_FLOATS rows at a time, as a tree: sum_quad takes four rows, sum_quads what it left of all quads;
 // element i of the result belongs to row i. Written in the shuffles that stay within 128 bits, then in those of whole 128 bits: both are cheap.
 #define QUADS (VECTOR_FLOATS / 4)

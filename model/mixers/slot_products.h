@@ -1,0 +1,179 @@
+// Products whose result is a memory: slots as rows.
+#ifndef MODEL_MIXERS_SLOT_PRODUCTS_H
+#define MODEL_MIXERS_SLOT_PRODUCTS_H
+
+#include "model/mixers/products.h"
+
+#if VECTOR_FLOATS == 16
+// Of four rows, each as TILE_COLUMNS vectors: x_r·y_r.
+INLINE __m128 rows_dots(vfloat x[TILE_ROWS][TILE_COLUMNS], vfloat y[TILE_ROWS][TILE_COLUMNS])
+{
+    vfloat dots[TILE_ROWS];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < TILE_ROWS; r++) {
+        dots[r] = x[r][0] * y[r][0];
+#pragma GCC unroll 4
+        for (size_t c = 1; c < TILE_COLUMNS; c++) {
+            dots[r] = v_fma(x[r][c], y[r][c], dots[r]);
+        }
+    }
+    vfloat sum = sum_quad(dots);
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// One tile of multiply_slots: whole rows, so that the sums along a row need no further pass over the memory.
+INLINE void multiply_slots_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, const float *along, size_t along_row)
+{
+    vfloat rows[TILE_ROWS][TILE_COLUMNS], b[TILE_ROWS][TILE_COLUMNS], wide[NARROW_ROWS][TILE_COLUMNS];
+    tile_sums(wide, terms, n_terms, r0, 0, TILE_COLUMNS * VECTOR_FLOATS, TILE_ROWS, TILE_COLUMNS);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < TILE_ROWS; r++) {
+        const float *from = to->from + (r0 + r) * to->from_row;
+#pragma GCC unroll 4
+        for (size_t c = 0; c < TILE_COLUMNS; c++) {
+            rows[r][c] = v_fma(v_set(to->scale[r0 + r]), v_load(from + c * VECTOR_FLOATS), wide[r][c]);
+            b[r][c] = along == NULL ? rows[r][c] : v_load(along + (r0 + r) * along_row + c * VECTOR_FLOATS);
+        }
+    }
+    __m128 factors = rows_dots(rows, b);   // of four numbers, not of vectors of them: root and quotient take a fourth of the time
+    if (along == NULL) {
+        factors = _mm_maskz_div_ps(_mm_cmp_ps_mask(factors, _mm_setzero_ps(), _CMP_NEQ_UQ), _mm_set1_ps(1.0f), _mm_sqrt_ps(factors));
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < TILE_ROWS; r++) {
+        __m128 first = r == 0 ? factors : r == 1 ? _mm_permute_ps(factors, 1) : r == 2 ? _mm_permute_ps(factors, 2) : _mm_permute_ps(factors, 3);
+        vfloat each = (vfloat)_mm512_broadcastss_ps(first);
+#pragma GCC unroll 4
+        for (size_t c = 0; c < TILE_COLUMNS; c++) {
+            v_store(to->y + (r0 + r) * to->row + c * VECTOR_FLOATS, along == NULL ? each * rows[r][c] : v_fma(-each, b[r][c], rows[r][c]));
+        }
+    }
+}
+#endif
+
+// ds_i -= (b_i·ds_i) b_i for every slot of [m, d].
+static void remove_along(float *ds, const float *b, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat dots[VECTOR_FLOATS];
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            dots[l] = (vfloat){0};
+            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
+                dots[l] = v_fma(v_load_n(ds + i * d + j, d - j), v_load_n(b + i * d + j, d - j), dots[l]);
+            }
+        }
+        vfloat along = sum_each(dots);
+        for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
+            add_scaled(ds + i * d, ds + i * d, -along[i - i0], b + i * d, d);
+        }
+    }
+}
+
+// multiply with a `from` and a `scale` into a memory [m, d] of slots, which then are normalised (along NULL), or lose their part along the slots of `along`.
+static void multiply_slots(const Result *to, const Term *terms, size_t n_terms, size_t m, size_t d, const float *along)
+{
+#if VECTOR_FLOATS == 16
+    if (d == TILE_COLUMNS * VECTOR_FLOATS && m % TILE_ROWS == 0) {
+        for (size_t i = 0; i < m; i += TILE_ROWS) {
+            if (along == NULL) {
+                multiply_slots_tile(to, terms, n_terms, i, NULL, 0);
+            } else {
+                multiply_slots_tile(to, terms, n_terms, i, along, d);
+            }
+        }
+        return;
+    }
+#endif
+    multiply(to, terms, n_terms, m, d);
+    if (along == NULL) {
+        slots_normalise(to->y, m, d);
+    } else {
+        remove_along(to->y, along, m, d);
+    }
+}
+
+// A vector of slots, of which `rest` exist, by a vector of tokens from t0 on: out_t = s z_t.
+INLINE void read_block(float *out, size_t out_row, const float *s, size_t rest, const float *z, size_t z_row, size_t d, size_t tokens)
+{
+    vfloat v[VECTOR_FLOATS];
+    const float *quads[QUADS];
+    size_t s_row = rest >= VECTOR_FLOATS ? d : 0;
+#pragma GCC unroll 4
+    for (size_t quad = 0; quad < QUADS; quad++) {
+        quads[quad] = s + 4 * quad * s_row;   // a pointer for every four: fifteen offsets would not all have a register
+    }
+#pragma GCC unroll 16
+    for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+        v[l] = (vfloat){0};
+    }
+    if (s_row > 0) {
+        for (size_t j = 0; j < d; j++, z += z_row) {
+            vfloat row = v_load(z);
+#pragma GCC unroll 16
+            for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+                v[l] = v_fma(v_set(quads[l / 4][l % 4 * s_row]), row, v[l]);
+            }
+#pragma GCC unroll 4
+            for (size_t quad = 0; quad < QUADS; quad++) {
+                quads[quad]++;
+            }
+        }
+    } else {
+        for (size_t l = 0; l < rest; l++) {
+            for (size_t j = 0; j < d; j++) {
+                v[l] = v_fma(v_set(s[l * d + j]), v_load(z + j * z_row), v[l]);
+            }
+        }
+    }
+    transpose_block(v);
+    if (tokens >= VECTOR_FLOATS) {
+#pragma GCC unroll 16
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            v_store(out + l * out_row, v[l]);
+        }
+        return;
+    }
+    for (size_t l = 0; l < tokens; l++) {
+        v_store(out + l * out_row, v[l]);
+    }
+}
+
+// out [count, padded(m)] = X Sᵀ of a memory s [m, d] and rows X, given as x_t [d, …] at x_row; zeros behind m. Cheaper than multiply, where the transpose of
+// s would serve nothing else.
+static void read_slots(float *out, const float *s, const float *x_t, size_t x_row, size_t m, size_t d, size_t count)
+{
+    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
+        for (size_t t = 0; t < count; t += VECTOR_FLOATS) {
+            read_block(out + t * padded(m) + i, padded(m), s + i * d, m - i, x_t + t, x_row, d, count - t);
+        }
+    }
+}
+
+INLINE void any_slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
+{
+    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
+        vfloat dots[VECTOR_FLOATS];
+#pragma GCC unroll 16
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            dots[l] = (vfloat){0};
+#pragma GCC unroll 4
+            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
+                dots[l] = v_fma(v_load_n(x + i * d + j, d - j), v_load_n(y + i * d + j, d - j), dots[l]);
+            }
+        }
+        v_store(out + i0, sum_each(dots));
+    }
+}
+
+// out_i = x_i·y_i for every slot, in whole vectors, zeros behind the last.
+static void slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
+{
+    if (m == 64 && d == 64) {
+        any_slots_products(out, x, y, 64, 64);
+    } else {
+        any_slots_products(out, x, y, m, d);
+    }
+}
+
+#endif
