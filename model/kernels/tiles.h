@@ -67,12 +67,18 @@ static inline __attribute__((always_inline)) void start_tile(float *c, size_t ld
     }
 }
 
+// Units from what a tile multiplies to what it asks for: panels lie in L2, and processors do not guess both well enough.
+#define UNITS_AHEAD 16
+
 static void tile_f32(float *c, size_t ldc, const float *a, const float *b, size_t units, TileEnd end)
 {
     vfloat sum[TILE_ROWS][2];
     start_tile(c, ldc, sum, end);
     for (size_t p = 0; p < units; p++) {
         vfloat b0 = v_load(b + p * TILE_COLS), b1 = v_load(b + p * TILE_COLS + VECTOR_FLOATS);
+        __builtin_prefetch(b + (p + UNITS_AHEAD) * TILE_COLS);
+        __builtin_prefetch(b + (p + UNITS_AHEAD) * TILE_COLS + VECTOR_FLOATS);
+        __builtin_prefetch(a + (p + UNITS_AHEAD) * A_STRIDE);
 #pragma GCC unroll 14
         for (size_t i = 0; i < TILE_ROWS; i++) {
             vfloat ai = v_set(a[p * A_STRIDE + i]);
