@@ -31,13 +31,12 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, size_t m, size_t 
     k->g = take(base, used, cp);
     k->mu = take(base, used, cp);
     k->own_start = all ? take_apart(base, used, m * d) : NULL;
-    k->start_t = all ? take_apart(base, used, d * mp) : NULL;
     k->squares = take(base, used, mp);
     k->inputs = take_apart(base, used, count * (d + mp));
     k->h_t = take_apart(base, used, d * cp);
     k->gram = take_apart(base, used, count * cp);
-    k->c = take_apart(base, used, rows);
-    k->q = take_apart(base, used, rows);
+    k->own_c = take_apart(base, used, rows);
+    k->own_q = take_apart(base, used, rows);
     k->own = take_apart(base, used, rows);
     k->mixed = take_apart(base, used, rows);
     k->rho = take_apart(base, used, rows);
@@ -70,7 +69,9 @@ static void lay_out_gradient(ChunkGradient *g, float *base, size_t *used, size_t
     g->read = take_apart(base, used, rows);
     g->gathered = take(base, used, mp);
     g->end = take_apart(base, used, m * d);
+    g->start_t = take_apart(base, used, d * mp);
     g->minus_dh = take_apart(base, used, count * d);
+    g->out = take_apart(base, used, count * d);
 }
 
 size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward)
@@ -99,7 +100,7 @@ static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_
 {
     float *h = inputs, *u = inputs + k->count * k->d;
     if (objective == LATTICE_DECODE) {
-        multiply(&(Result){h, k->d, v, v_row, NULL, -1.0f}, &(Term){k->c, k->mp, 1, k->start, k->d, k->m, PART_WHOLE}, 1, k->count, k->d);
+        multiply(&(Result){h, k->d, v, v_row, NULL, -1.0f}, &(Term){k->c, k->c_row, 1, k->start, k->d, k->m, PART_WHOLE}, 1, k->count, k->d);
     } else {
         put_rows(h, k->d, 1.0f, v, v_row, k->d, k->count);
     }
@@ -107,11 +108,22 @@ static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_
     read_slots(u, k->start, k->h_t, k->cp, k->m, k->d, k->count);
 }
 
+// rows [C, mp] = rows [C, m] of the head: themselves, where they are whole vectors and need not be copied.
+static void take_rows(const float **rows, size_t *row, float *room, const Chunk *k, const float *from, size_t from_row, bool copy)
+{
+    bool in_place = k->m == k->mp && !copy;
+    if (!in_place) {
+        copy_rows(room, k->mp, from, from_row, k->m, k->count);
+    }
+    *rows = in_place ? from : room;
+    *row = in_place ? from_row : k->mp;
+}
+
 // Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence. h and u stand in kept_inputs,
 // or (NULL) are put into new_inputs.
 static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, const float *kept_inputs, float *new_inputs)
 {
-    size_t m = k->m, d = k->d, mp = k->mp;
+    size_t d = k->d, mp = k->mp;
     k->count = count;
     k->gated = head->form.gated;
     k->normalise = normalises_tokens(head);
@@ -119,22 +131,15 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
         k->g[t] = head->g[(first + t) * head->gate_row];
         k->mu[t] = head_mu(head, first + t);
     }
-    copy_rows(k->q, mp, head->q + first * head->row, head->row, m, count);
-    copy_rows(k->c, mp, head->k + first * head->row, head->row, m, count);
-    slots_products(k->squares, k->start, k->start, m, d);
-    if (k->all) {
-        transpose(k->start_t, mp, k->start, d, m, d);
-    }
-    for (size_t i = m; i < mp; i++) {
-        k->squares[i] = 1.0f;   // a slot that does not exist has a length like the others, lest its norm be taken for one that was lost
-    }
+    take_rows(&k->q, &k->q_row, k->own_q, k, head->q + first * head->row, head->row, false);
+    take_rows(&k->c, &k->c_row, k->own_c, k, head->k + first * head->row, head->row, k->all || head->form.objective == LATTICE_ENCODE);
     if (kept_inputs == NULL) {
         make_inputs(new_inputs, k, head->v + first * head->row, head->row, head->form.objective);
     }
     k->h = kept_inputs == NULL ? new_inputs : kept_inputs;
     k->u = k->h + count * d;
     if (head->form.objective == LATTICE_ENCODE) {
-        add_scaled(k->c, k->c, -1.0f, k->u, count * mp);
+        add_scaled(k->own_c, k->own_c, -1.0f, k->u, count * mp);
     }
     if (kept_inputs != NULL) {
         transpose(k->h_t, k->cp, k->h, d, count, d);
@@ -146,33 +151,59 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
     ISA_NAME(chunk_recurrence)(k);
 }
 
-// to [m, d] = the memory as the chunk's last token reads it, or normalised as the next chunk meets it; to may be k->start.
-static void end_chunk(float *to, const Chunk *k, bool normalise)
+// Squared lengths of the normalised slots s: 1, or 0 of a slot of zeros.
+static void known_squares(float *squares, const float *s, const Chunk *k)
+{
+    vfloat zero = {0}, one = v_set(1.0f);
+    slots_products(squares, s, s, k->m, k->d);
+    for (size_t i = 0; i < k->mp; i += VECTOR_FLOATS) {
+        v_store(squares + i, v_select(v_load(squares + i) == zero, zero, one));
+    }
+    for (size_t i = k->m; i < k->mp; i++) {
+        squares[i] = 1.0f;   // a slot that does not exist has a length like the others, lest its norm be taken for one that was lost
+    }
+}
+
+// to [m, d] = the memory as the chunk's last token reads it, or normalised as the next chunk meets it, and then `squares` as known_squares sets them; to may
+// be k->start.
+static void end_chunk(float *to, float *squares, const Chunk *k, bool normalise)
 {
     Term written = {k->last, 1, k->mp, k->h, k->d, k->count, PART_WHOLE};
     Result end = {to, k->d, k->start, k->d, k->own + (k->count - 1) * k->mp, 1.0f};
     if (normalise) {
-        multiply_slots(&end, &written, 1, k->m, k->d, NULL);
+        if (!normalise_slots(&end, squares, &written, 1, k->m, k->d)) {
+            known_squares(squares, to, k);
+        }
     } else {
         multiply(&end, &written, 1, k->m, k->d);
     }
 }
 
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count)
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count,
+                             bool follows)
 {
     Chunk k;
     size_t used = 0;
     lay_out_chunk(&k, aligned(scratch), &used, head->m, head->d, head->chunk, false);
     k.start = s;
+    if (!follows) {
+        known_squares(k.squares, s, &k);
+    }
     size_t next = first + count, ahead = head->length - next < count ? head->length - next : count, row = head->row;
     prefetch_rows(head->q + next * row, row, k.m, ahead);
-    prefetch_rows(o, o_row, k.d, count);
-    run_chunk(&k, head, first, count, NULL, inputs == NULL ? k.inputs : inputs + first * ISA_NAME(chunk_input_floats)(k.m, k.d));
+    run_chunk(&k, head, first, count, NULL, k.inputs);
+    if (inputs != NULL) {
+        stream_rows(inputs + first * (k.d + k.mp), 0, 1.0f, k.inputs, 0, count * (k.d + k.mp), 1);
+    }
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
     prefetch_rows(head->k + next * row, row, k.m, ahead);
-    multiply(&(Result){o, o_row, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
+    multiply(&(Result){k.h_t, k.d, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
+    stream_rows(o, o_row, 1.0f, k.h_t, k.d, k.d, count);
     prefetch_rows(head->v + next * row, row, k.d, ahead);
-    end_chunk(to, &k, k.normalise || count == head->chunk);
+    end_chunk(to, k.squares, &k, k.normalise || count == head->chunk);
+    if (kept != NULL) {
+        stream_rows(kept, 0, 1.0f, to, 0, k.m * k.d, 1);
+    }
 }
 
 // ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row.
@@ -186,15 +217,15 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
     back = first < back ? 0 : back;
     prefetch_rows(head->q + (first - back) * row, row, m, ahead);
     if (!k->normalise) {
-        end_chunk(g->end, k, false);
+        end_chunk(g->end, NULL, k, false);
         slots_normalise_backward(ds, g->end, m, d);
     }
     slots_products(g->down, ds, k->start, m, d);
-    prefetch_rows(grad->q + first * row, row, m, count);
+    copy_rows(g->out, d, do_, do_row, d, count);
+    transpose(g->start_t, mp, k->start, d, m, d);
     read_slots(g->dp, ds, k->h_t, cp, m, d, count);
-    multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
-    prefetch_rows(grad->k + first * row, row, m, count);
-    multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){do_, do_row, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
+    multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){g->out, d, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+    multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){g->out, d, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
     prefetch_rows(head->k + (first - back) * row, row, m, ahead);
     ISA_NAME(chunk_recurrence_backward)(g, k);
     prefetch_rows(do_ - back * do_row, do_row, d, ahead);
@@ -204,23 +235,22 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
     Term to_h[4] = {
         {k->last, mp, 1, ds, d, m, PART_WHOLE},
         {g->du, mp, 1, k->start, d, m, PART_WHOLE},
-        {k->weights, 1, cp, do_, do_row, count, PART_UPPER},
+        {k->weights, 1, cp, g->out, d, count, PART_UPPER},
         {g->dgram, cp, 1, k->h, d, count, PART_WHOLE},
     };
-    prefetch_rows(grad->v + first * row, row, d, count);
     multiply(&(Result){g->minus_dh, d, NULL, 0, NULL, -1.0f}, to_h, k->normalise ? 4 : 3, count, d);
     if (decode) {
-        multiply(&(Result){g->dc, mp, g->dc, mp, NULL, 1.0f}, &(Term){g->minus_dh, d, 1, k->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+        multiply(&(Result){g->dc, mp, g->dc, mp, NULL, 1.0f}, &(Term){g->minus_dh, d, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
     }
     Term to_start[3] = {
-        {k->mixed, 1, mp, do_, do_row, count, PART_WHOLE},
+        {k->mixed, 1, mp, g->out, d, count, PART_WHOLE},
         {g->du, 1, mp, k->h, d, count, PART_WHOLE},
-        {k->c, 1, mp, g->minus_dh, d, count, PART_WHOLE},
+        {k->c, 1, k->c_row, g->minus_dh, d, count, PART_WHOLE},
     };
-    multiply_slots(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d, k->start);
-    put_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
-    put_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
-    put_rows(grad->v + first * row, row, -1.0f, g->minus_dh, d, d, count);
+    multiply_across(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d, k->start);
+    stream_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
+    stream_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
+    stream_rows(grad->v + first * row, row, -1.0f, g->minus_dh, d, d, count);
     for (size_t t = 0; t < count; t++) {
         grad->g[(first + t) * head->gate_row] = g->dg[t];
         if (grad->mu != NULL) {
@@ -247,6 +277,7 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
             memcpy(chunks[0].own_start, state0, size * sizeof(float));
             slots_normalise(chunks[0].own_start, head->m, head->d);
         }
+        known_squares(chunks[0].squares, chunks[0].start, &chunks[0]);
         if (begin > group) {
             prefetch_rows(kept + (begin / group - 2) * size, size, size, 1);
         }
@@ -257,7 +288,7 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
             run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : inputs + first * ISA_NAME(chunk_input_floats)(k->m, k->d),
                       k->inputs);
             if (i + 1 < last) {
-                end_chunk(k[1].own_start, k, true);
+                end_chunk(k[1].own_start, k[1].squares, k, true);
                 k[1].start = k[1].own_start;
             }
         }

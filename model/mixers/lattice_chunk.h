@@ -41,7 +41,8 @@ size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d);
 // Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, from the memory s [m, d]: o [count rows from o on, d] at o_row.
 // to [m, d], which may be s: the memory as the last token reads it, normalised if the chunk ends there. inputs, or NULL: gets chunk_input_floats for each token,
 // from the head's first.
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count);
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept, float *to, const float *s, float *scratch, const Head *head, size_t first,
+                             size_t count, bool follows);
 
 // The whole head, chunk by chunk from its end: sets the rows of grad; ds [m, d], the gradient into the memory after the last token, becomes that into the
 // normalised memory before the first, which is the start. kept: the memories before every kept_chunks-th chunk [m, d] but the first. inputs as
@@ -59,14 +60,15 @@ typedef struct Chunk {
     bool all;                    // P of every token is kept, for the backward; else only the last token's
     float *g, *mu;               // [C]
     const float *start;          // b [m, d]
-    float *start_t;              // [d, mp]; only with `all`
     float *own_start;            // room for b, where it stands nowhere else
-    float *squares;              // ‖b‖² [mp], 1 behind the last slot
+    float *squares;              // ‖b‖² [mp]: 1, or 0 of a slot of zeros; 1 behind the last slot
     const float *h, *u;          // [C, d], [C, mp]
     float *inputs;               // room for both
     float *h_t;                  // [d, cp]
     float *gram;                 // G [C, cp]
-    float *c, *q;                // [C, mp]
+    const float *q, *c;          // [C, …], whole vectors can be read of a row: the head's own rows, or copies
+    size_t q_row, c_row;
+    float *own_q, *own_c;        // room for copies [C, mp]
     float *own, *mixed;          // A, q A [C, mp]
     float *rho, *p, *inverse;    // rho, p, 1 / n [C, mp]; these five only with `all`
     float *y, *z;                // before the token [C, mp]; y: y − u z in the frozen form
@@ -90,8 +92,9 @@ typedef struct ChunkGradient {
     float *du, *dc;              // [C, mp]; dc stands where dp stood
     float *dgram;                // into G: symmetric, its diagonal twice the gradient [C, cp]
     float *gathered, *read;      // room for the factors' [mp], [C, mp]
+    float *start_t;              // [d, mp]
     float *end;                  // room for the chunk's end [m, d]
-    float *minus_dh;             // [C, d]
+    float *minus_dh, *out;       // [C, d]; out: dO, of which the rows lie apart
 } ChunkGradient;
 
 // P_t0 of a chunk; P_tj follow.

@@ -30,9 +30,9 @@ typedef struct Slots {
 } Slots;
 
 // The slots of one vector through token t, whose norm is known. `at`: in rows over slots.
-INLINE void write_slots(Slots *s, const Chunk *k, size_t at, vfloat keep, vfloat a, vfloat u, vfloat inverse, bool gated)
+INLINE void write_slots(Slots *s, const Chunk *k, size_t at, vfloat q, vfloat keep, vfloat a, vfloat u, vfloat inverse, bool gated)
 {
-    vfloat rho = keep * inverse, p = a * inverse, zero = {0}, pull = gated ? zero : -p * u, q = v_load(k->q + at);
+    vfloat rho = keep * inverse, p = a * inverse, zero = {0}, pull = gated ? zero : -p * u;
     s->own = v_fma(rho, s->own, pull);
     s->decay = s->decay * rho;
     vfloat size = v_abs(s->decay);
@@ -74,7 +74,7 @@ INLINE bool run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
 #pragma GCC unroll 4
         for (size_t w = 0; w < width; w++) {
             u[w] = v_load(k.u + at + w * VECTOR_FLOATS);
-            a[w] = v_set(k.g[t]) * v_load(k.c + at + w * VECTOR_FLOATS);
+            a[w] = v_set(k.g[t]) * v_load(k.c + t * k.c_row + i0 + w * VECTOR_FLOATS);
             keep[w] = gated ? v_set(k.mu[t]) - a[w] * u[w] : v_set(k.mu[t]);
             inverse[w] = one;
             if (normalise) {
@@ -96,7 +96,7 @@ INLINE bool run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
             if (gated) {
                 s[w].kept = v_min(v_abs(keep[w]), s[w].kept);
             }
-            write_slots(&s[w], &k, l, keep[w], a[w], u[w], inverse[w], gated);
+            write_slots(&s[w], &k, l, v_load(k.q + t * k.q_row + i0 + w * VECTOR_FLOATS), keep[w], a[w], u[w], inverse[w], gated);
             if (all) {
                 v_store(k.decay + l, s[w].decay);
             }
@@ -212,10 +212,10 @@ INLINE void return_slots(TokenSums *sums, const ChunkGradient *into, const Chunk
         }
 #pragma GCC unroll 4
         for (size_t w = 0; w < width; w++) {
-            size_t l = at + w * VECTOR_FLOATS;
+            size_t i = i0 + w * VECTOR_FLOATS, l = t * mp + i;
             vfloat before = t > 0 ? v_load(k.decay + l - mp) : one, inverse_before = t > 0 ? v_inverse(before) : one;
-            vfloat q = v_load(k.q + l), out = v_load(g.dq + l), read = decay[w] * v_load(g.read + l), c = v_load(k.c + l), u = v_load(k.u + l);
-            vfloat start = v_load(k.squares + i0 + w * VECTOR_FLOATS), a = v_set(k.g[t]) * c, keep = gated ? v_set(mu) - a * u : v_set(mu);
+            vfloat q = v_load(k.q + t * k.q_row + i), out = v_load(g.dq + l), read = decay[w] * v_load(g.read + l), c = v_load(k.c + t * k.c_row + i), u = v_load(k.u + l);
+            vfloat start = v_load(k.squares + i), a = v_set(k.g[t]) * c, keep = gated ? v_set(mu) - a * u : v_set(mu);
             Step step = {.rho = normalise ? decay[w] * inverse_before : keep, .a = a, .u = u, .own = t > 0 ? v_load(k.own + l - mp) : one};
             step.inverse = normalise ? step.rho * (gated ? v_inverse(keep) : v_set(inverse_mu)) : one;
             step.p = a * step.inverse;

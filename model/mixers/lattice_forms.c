@@ -140,7 +140,8 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
     float h[d], u[m], c[m], n[m];
     Write write = {h, u, c, n};
     bool matrices = has_chunk_form(head);
-    const float *s = own;   // by matrices, a memory that is kept goes on from where it is kept
+    const float *s = own;
+    bool follows = false;   // the call before was of chunk_forward
     if (head->position == 0 && !head->form.no_normalisation) {
         slots_normalise(own, m, d);
     }
@@ -157,11 +158,12 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
         if (begins && matrices && count > 1) {
             size_t next = t / head->chunk + 1, group = kept_chunks(head);
             bool keeps = kept != NULL && next % group == 0 && t + count < head->length;
-            float *to = keeps ? kept + (next / group - 1) * m * d : own;
-            ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, to, s, scratch, head, t, count);
-            s = to;
+            float *to = keeps ? kept + (next / group - 1) * m * d : NULL;
+            ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, to, own, own, scratch, head, t, count, follows);
+            follows = true;
             continue;
         }
+        follows = false;
         const float *start = head->chunk > 1 ? base : s;
         if (kept != NULL && !matrices && t > 0 && t % GROUP == 0) {
             float *states = kept + (t / GROUP - 1) * 2 * m * d;

@@ -76,7 +76,7 @@ INLINE void run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
         for (size_t w = 0; w < width; w++) {
             size_t at = t * k.mp + i0 + w * VECTOR_FLOATS;
             u[w] = v_load(k.u + at);
-            a[w] = v_set(k.g[t]) * v_load(k.c + at);
+            a[w] = v_set(k.g[t]) * v_load(k.c + t * k.c_row + i0 + w * VECTOR_FLOATS);
             keep[w] = gated ? v_set(k.mu[t]) - a[w] * u[w] : v_set(k.mu[t]);
             if (normalise) {
                 y[w] = v_fma(s[w].own, u[w], y[w]);
@@ -92,7 +92,7 @@ INLINE void run_slots(const Chunk *shared, size_t i0, size_t width, bool gated, 
             vfloat scale = normalise ? inverse[w] : one, pull = gated ? zero : -a[w] * u[w] * scale;
             s[w].rho = keep[w] * scale;
             s[w].p = a[w] * scale;
-            s[w].q = v_load(k.q + at);
+            s[w].q = v_load(k.q + t * k.q_row + i0 + w * VECTOR_FLOATS);
             if (k.all) {
                 v_store(k.rho + at, s[w].rho);
                 v_store(k.p + at, s[w].p);
@@ -160,7 +160,7 @@ INLINE void return_slots(const ChunkGradient *into, const Chunk *shared, vfloat 
         size_t at = t * mp + i0;
         vfloat q[TOGETHER], drho[TOGETHER], read[TOGETHER], dy[TOGETHER], rho[TOGETHER];
         for (size_t w = 0; w < width; w++) {
-            q[w] = v_load(k.q + at + w * VECTOR_FLOATS);
+            q[w] = v_load(k.q + t * k.q_row + i0 + w * VECTOR_FLOATS);
             drho[w] = read[w] = zero;
         }
         for (size_t j = 0; j < t; j++) {
@@ -175,6 +175,7 @@ INLINE void return_slots(const ChunkGradient *into, const Chunk *shared, vfloat 
         vfloat own_sum = zero;
         for (size_t w = 0; w < width; w++) {
             size_t l = at + w * VECTOR_FLOATS, slot = i0 + w * VECTOR_FLOATS;
+            vfloat c = v_load(k.c + t * k.c_row + slot);
             vfloat e = v_load(g.dq + l), dput = v_fma(q[w], v_set(f[t]), v_load(dp + t * mp + w * VECTOR_FLOATS)), u = v_load(k.u + l);
             vfloat own_before = t > 0 ? v_load(k.own + l - mp) : one, p = v_load(k.p + l), start = v_load(k.squares + slot);
             vfloat length = t == 0 ? start : v_select(v_load(k.inverse + l - mp) == zero, zero, one);
@@ -188,7 +189,7 @@ INLINE void return_slots(const ChunkGradient *into, const Chunk *shared, vfloat 
                 dput = v_fma(dz[w], u, dput);
                 dpull = v_fma(dz[w], start, dpull);
             }
-            Step step = {rho[w], p, v_set(k.g[t]) * v_load(k.c + l), u, v_load(k.inverse + l), v_load(k.y + l), v_load(k.z + l), own_before, length,
+            Step step = {rho[w], p, v_set(k.g[t]) * c, u, v_load(k.inverse + l), v_load(k.y + l), v_load(k.z + l), own_before, length,
                          v_set(normalise ? k.gram[t * k.cp + t] : 0.0f)};
             Into to = step_backward(drho[w], dput, dpull, dz[w], &step, gated, normalise);
             down[w] = v_fma(rho[w], down[w], to.dy * u);
@@ -196,7 +197,7 @@ INLINE void return_slots(const ChunkGradient *into, const Chunk *shared, vfloat 
             dy[w] = to.dy;
             v_store(g.du + l, to.du);
             v_store(g.dc + l, v_set(k.g[t]) * to.da);
-            dg_sums[t] = v_fma(to.da, v_load(k.c + l), dg_sums[t]);
+            dg_sums[t] = v_fma(to.da, c, dg_sums[t]);
             dmu_sums[t] += to.dmu;
             own_sum -= to.radial * p * p;
         }

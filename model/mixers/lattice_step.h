@@ -18,7 +18,7 @@
 static __attribute__((noinline)) float norm_of_vector(const Chunk *k, const float *before, float scale, size_t t, size_t i)
 {
     const float *b = k->start + i * k->d;
-    float u = k->u[t * k->mp + i], a = k->g[t] * k->c[t * k->mp + i], keep = k->gated ? k->mu[t] - a * u : k->mu[t];
+    float u = k->u[t * k->mp + i], a = k->g[t] * k->c[t * k->c_row + i], keep = k->gated ? k->mu[t] - a * u : k->mu[t];
     float own = keep * (t > 0 ? k->own[(t - 1) * k->mp + i] : 1.0f) - (k->gated ? 0.0f : a * u);
     double square = 0.0;   // the squares may leave the range of f32: a forget gate near 0
     for (size_t j = 0; j < k->d; j += VECTOR_FLOATS) {

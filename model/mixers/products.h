@@ -54,6 +54,20 @@ INLINE void put_rows(float *to, size_t to_row, float sign, const float *from, si
     }
 }
 
+// The same for rows that nobody reads soon: around the caches, where they are whole lines. v_stream_end has to follow.
+INLINE void stream_rows(float *to, size_t to_row, float sign, const float *from, size_t row, size_t n, size_t count)
+{
+    if ((uintptr_t)to % (LINE_FLOATS * sizeof(float)) != 0 || to_row % LINE_FLOATS != 0 || n % LINE_FLOATS != 0) {
+        put_rows(to, to_row, sign, from, row, n, count);
+        return;
+    }
+    for (size_t t = 0; t < count; t++) {
+        for (size_t j = 0; j < n; j += VECTOR_FLOATS) {
+            v_stream(to + t * to_row + j, v_set(sign) * v_load(from + t * row + j));
+        }
+    }
+}
+
 // Which part of a square X is not zero; the rest of it is not read, but inside a tile, where it must hold zeros.
 typedef enum Part {
     PART_WHOLE,

@@ -23,7 +23,7 @@ INLINE __m128 rows_dots(vfloat x[TILE_ROWS][TILE_COLUMNS], vfloat y[TILE_ROWS][T
 }
 
 // One tile of multiply_slots: whole rows, so that the sums along a row need no further pass over the memory.
-INLINE void multiply_slots_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, const float *along, size_t along_row)
+INLINE void multiply_slots_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, float *squares, const float *along, size_t along_row)
 {
     vfloat rows[TILE_ROWS][TILE_COLUMNS], b[TILE_ROWS][TILE_COLUMNS], wide[NARROW_ROWS][TILE_COLUMNS];
     tile_sums(wide, terms, n_terms, r0, 0, TILE_COLUMNS * VECTOR_FLOATS, TILE_ROWS, TILE_COLUMNS);
@@ -38,7 +38,9 @@ INLINE void multiply_slots_tile(const Result *to, const Term *terms, size_t n_te
     }
     __m128 factors = rows_dots(rows, b);   // of four numbers, not of vectors of them: root and quotient take a fourth of the time
     if (along == NULL) {
-        factors = _mm_maskz_div_ps(_mm_cmp_ps_mask(factors, _mm_setzero_ps(), _CMP_NEQ_UQ), _mm_set1_ps(1.0f), _mm_sqrt_ps(factors));
+        __mmask8 any = _mm_cmp_ps_mask(factors, _mm_setzero_ps(), _CMP_NEQ_UQ);
+        _mm_storeu_ps(squares + r0, _mm_maskz_mov_ps(any, _mm_set1_ps(1.0f)));
+        factors = _mm_maskz_div_ps(any, _mm_set1_ps(1.0f), _mm_sqrt_ps(factors));
     }
 #pragma GCC unroll 4
     for (size_t r = 0; r < TILE_ROWS; r++) {
@@ -70,27 +72,41 @@ static void remove_along(float *ds, const float *b, size_t m, size_t d)
     }
 }
 
-// multiply with a `from` and a `scale` into a memory [m, d] of slots, which then are normalised (along NULL), or lose their part along the slots of `along`.
-static void multiply_slots(const Result *to, const Term *terms, size_t n_terms, size_t m, size_t d, const float *along)
+#if VECTOR_FLOATS == 16
+INLINE bool whole_tiles(size_t m, size_t d) { return d == TILE_COLUMNS * VECTOR_FLOATS && m % VECTOR_FLOATS == 0; }
+#endif
+
+// multiply with a `from` and a `scale` into a memory [m, d] of slots, which then are normalised. squares: becomes 1 for each slot, 0 for a slot of zeros; false:
+// they are not set.
+static bool normalise_slots(const Result *to, float *squares, const Term *terms, size_t n_terms, size_t m, size_t d)
 {
 #if VECTOR_FLOATS == 16
-    if (d == TILE_COLUMNS * VECTOR_FLOATS && m % TILE_ROWS == 0) {
+    if (whole_tiles(m, d)) {
         for (size_t i = 0; i < m; i += TILE_ROWS) {
-            if (along == NULL) {
-                multiply_slots_tile(to, terms, n_terms, i, NULL, 0);
-            } else {
-                multiply_slots_tile(to, terms, n_terms, i, along, d);
-            }
+            multiply_slots_tile(to, terms, n_terms, i, squares, NULL, 0);
+        }
+        return true;
+    }
+#endif
+    (void)squares;
+    multiply(to, terms, n_terms, m, d);
+    slots_normalise(to->y, m, d);
+    return false;
+}
+
+// The same, but the slots lose their part along the slots of `along`.
+static void multiply_across(const Result *to, const Term *terms, size_t n_terms, size_t m, size_t d, const float *along)
+{
+#if VECTOR_FLOATS == 16
+    if (whole_tiles(m, d)) {
+        for (size_t i = 0; i < m; i += TILE_ROWS) {
+            multiply_slots_tile(to, terms, n_terms, i, NULL, along, d);
         }
         return;
     }
 #endif
     multiply(to, terms, n_terms, m, d);
-    if (along == NULL) {
-        slots_normalise(to->y, m, d);
-    } else {
-        remove_along(to->y, along, m, d);
-    }
+    remove_along(to->y, along, m, d);
 }
 
 // A vector of slots, of which `rest` exist, by a vector of tokens from t0 on: out_t = s z_t.
