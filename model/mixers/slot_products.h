@@ -22,33 +22,70 @@ INLINE __m128 rows_dots(vfloat x[TILE_ROWS][TILE_COLUMNS], vfloat y[TILE_ROWS][T
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// One tile of multiply_slots: whole rows, so that the sums along a row need no further pass over the memory.
-INLINE void multiply_slots_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, float *squares, const float *along, size_t along_row)
+// Four rows of a memory as `to` and terms say, before anything is done to them.
+INLINE void slots_tile(vfloat rows[TILE_ROWS][TILE_COLUMNS], const Result *to, const Term *terms, size_t n_terms, size_t r0)
 {
-    vfloat rows[TILE_ROWS][TILE_COLUMNS], b[TILE_ROWS][TILE_COLUMNS], wide[NARROW_ROWS][TILE_COLUMNS];
+    vfloat wide[NARROW_ROWS][TILE_COLUMNS];
     tile_sums(wide, terms, n_terms, r0, 0, TILE_COLUMNS * VECTOR_FLOATS, TILE_ROWS, TILE_COLUMNS);
 #pragma GCC unroll 4
     for (size_t r = 0; r < TILE_ROWS; r++) {
-        const float *from = to->from + (r0 + r) * to->from_row;
 #pragma GCC unroll 4
         for (size_t c = 0; c < TILE_COLUMNS; c++) {
-            rows[r][c] = v_fma(v_set(to->scale[r0 + r]), v_load(from + c * VECTOR_FLOATS), wide[r][c]);
-            b[r][c] = along == NULL ? rows[r][c] : v_load(along + (r0 + r) * along_row + c * VECTOR_FLOATS);
+            rows[r][c] = v_fma(v_set(to->scale[r0 + r]), v_load(to->from + (r0 + r) * to->from_row + c * VECTOR_FLOATS), wide[r][c]);
         }
     }
-    __m128 factors = rows_dots(rows, b);   // of four numbers, not of vectors of them: root and quotient take a fourth of the time
-    if (along == NULL) {
-        __mmask8 any = _mm_cmp_ps_mask(factors, _mm_setzero_ps(), _CMP_NEQ_UQ);
-        _mm_storeu_ps(squares + r0, _mm_maskz_mov_ps(any, _mm_set1_ps(1.0f)));
-        factors = _mm_maskz_div_ps(any, _mm_set1_ps(1.0f), _mm_sqrt_ps(factors));
+}
+
+// One tile of multiply_across: whole rows, so that the sums along a row need no further pass over the memory.
+INLINE void across_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, const float *along, size_t along_row)
+{
+    vfloat rows[TILE_ROWS][TILE_COLUMNS], b[TILE_ROWS][TILE_COLUMNS];
+    slots_tile(rows, to, terms, n_terms, r0);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < TILE_ROWS; r++) {
+#pragma GCC unroll 4
+        for (size_t c = 0; c < TILE_COLUMNS; c++) {
+            b[r][c] = v_load(along + (r0 + r) * along_row + c * VECTOR_FLOATS);
+        }
     }
+    __m128 factors = rows_dots(rows, b);
 #pragma GCC unroll 4
     for (size_t r = 0; r < TILE_ROWS; r++) {
         __m128 first = r == 0 ? factors : r == 1 ? _mm_permute_ps(factors, 1) : r == 2 ? _mm_permute_ps(factors, 2) : _mm_permute_ps(factors, 3);
         vfloat each = (vfloat)_mm512_broadcastss_ps(first);
 #pragma GCC unroll 4
         for (size_t c = 0; c < TILE_COLUMNS; c++) {
-            v_store(to->y + (r0 + r) * to->row + c * VECTOR_FLOATS, along == NULL ? each * rows[r][c] : v_fma(-each, b[r][c], rows[r][c]));
+            v_store(to->y + (r0 + r) * to->row + c * VECTOR_FLOATS, v_fma(-each, b[r][c], rows[r][c]));
+        }
+    }
+}
+
+// All tiles of normalise_slots for m whole vectors of slots. Scaling is a pass of its own: nothing waits for roots and quotients.
+INLINE void normalise_tiles(const Result *to, float *squares, const Term *terms, size_t n_terms, size_t m)
+{
+    for (size_t i = 0; i < m; i += TILE_ROWS) {
+        vfloat rows[TILE_ROWS][TILE_COLUMNS];
+        slots_tile(rows, to, terms, n_terms, i);
+        _mm_storeu_ps(squares + i, rows_dots(rows, rows));
+#pragma GCC unroll 4
+        for (size_t r = 0; r < TILE_ROWS; r++) {
+#pragma GCC unroll 4
+            for (size_t c = 0; c < TILE_COLUMNS; c++) {
+                v_store(to->y + (i + r) * to->row + c * VECTOR_FLOATS, rows[r][c]);
+            }
+        }
+    }
+    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
+        float inverse[VECTOR_FLOATS];
+        vfloat square = v_load(squares + i), one = v_set(1.0f), zero = {0};
+        v_store(inverse, v_select(square == zero, zero, one / v_sqrt(square)));
+        v_store(squares + i, v_select(square == zero, zero, one));
+        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+            float *row = to->y + (i + l) * to->row;
+#pragma GCC unroll 4
+            for (size_t c = 0; c < TILE_COLUMNS; c++) {
+                v_store(row + c * VECTOR_FLOATS, v_set(inverse[l]) * v_load(row + c * VECTOR_FLOATS));
+            }
         }
     }
 }
@@ -82,9 +119,7 @@ static bool normalise_slots(const Result *to, float *squares, const Term *terms,
 {
 #if VECTOR_FLOATS == 16
     if (whole_tiles(m, d)) {
-        for (size_t i = 0; i < m; i += TILE_ROWS) {
-            multiply_slots_tile(to, terms, n_terms, i, squares, NULL, 0);
-        }
+        normalise_tiles(to, squares, terms, n_terms, m);
         return true;
     }
 #endif
@@ -100,7 +135,7 @@ static void multiply_across(const Result *to, const Term *terms, size_t n_terms,
 #if VECTOR_FLOATS == 16
     if (whole_tiles(m, d)) {
         for (size_t i = 0; i < m; i += TILE_ROWS) {
-            multiply_slots_tile(to, terms, n_terms, i, NULL, along, d);
+            across_tile(to, terms, n_terms, i, along, d);
         }
         return;
     }
