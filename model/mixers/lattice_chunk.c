@@ -179,8 +179,8 @@ static void end_chunk(float *to, float *squares, const Chunk *k, bool normalise)
     }
 }
 
-void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept, float *to, const float *s, float *scratch, const Head *head, size_t first, size_t count,
-                             bool follows)
+void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept, float *to, const float *s, float *scratch, const Head *head, size_t first,
+                             size_t count, bool follows)
 {
     Chunk k;
     size_t used = 0;
@@ -191,13 +191,14 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
     }
     size_t next = first + count, ahead = head->length - next < count ? head->length - next : count, row = head->row;
     prefetch_rows(head->q + next * row, row, k.m, ahead);
+    prefetch_rows(head->g + next * head->gate_row, head->gate_row, 1, ahead);
     run_chunk(&k, head, first, count, NULL, k.inputs);
     if (inputs != NULL) {
         stream_rows(inputs + first * (k.d + k.mp), 0, 1.0f, k.inputs, 0, count * (k.d + k.mp), 1);
     }
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
     prefetch_rows(head->k + next * row, row, k.m, ahead);
-    multiply(&(Result){k.h_t, k.d, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);
+    multiply(&(Result){k.h_t, k.d, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);   // nobody reads h_t any more
     stream_rows(o, o_row, 1.0f, k.h_t, k.d, k.d, count);
     prefetch_rows(head->v + next * row, row, k.d, ahead);
     end_chunk(to, k.squares, &k, k.normalise || count == head->chunk);
@@ -206,16 +207,19 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
     }
 }
 
-// ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row.
+// ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row; inputs: the head's.
 static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g, const Chunk *k, const Head *head, const float *do_, size_t do_row,
-                         size_t first)
+                         const float *inputs, size_t first)
 {
     size_t m = k->m, d = k->d, mp = k->mp, cp = k->cp, count = k->count, row = head->row;
     bool decode = head->form.objective == LATTICE_DECODE;
     // Between the products: what the chunk in the place of this one in the group before reads, and where this one's gradients go.
     size_t back = kept_chunks(head) * head->chunk, ahead = first < back ? 0 : count;
     back = first < back ? 0 : back;
+    const float *before = inputs + (first - back) * (d + mp);
     prefetch_rows(head->q + (first - back) * row, row, m, ahead);
+    prefetch_rows(head->g + (first - back) * head->gate_row, head->gate_row, 1, ahead);
+    prefetch_rows(grad->g + first * head->gate_row, head->gate_row, 1, count);
     if (!k->normalise) {
         end_chunk(g->end, NULL, k, false);
         slots_normalise_backward(ds, g->end, m, d);
@@ -239,6 +243,7 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         {g->dgram, cp, 1, k->h, d, count, PART_WHOLE},
     };
     multiply(&(Result){g->minus_dh, d, NULL, 0, NULL, -1.0f}, to_h, k->normalise ? 4 : 3, count, d);
+    prefetch_rows(before, 0, ahead * d, 1);
     if (decode) {
         multiply(&(Result){g->dc, mp, g->dc, mp, NULL, 1.0f}, &(Term){g->minus_dh, d, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
     }
@@ -247,6 +252,7 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         {g->du, 1, mp, k->h, d, count, PART_WHOLE},
         {k->c, 1, k->c_row, g->minus_dh, d, count, PART_WHOLE},
     };
+    prefetch_rows(before + ahead * d, 0, ahead * mp, 1);
     multiply_across(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d, k->start);
     stream_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
     stream_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
@@ -294,7 +300,8 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
         }
         for (; last > begin; last--) {
             size_t first = (last - 1) * head->chunk;
-            return_chunk(grad, ds, &g, &chunks[last - 1 - begin], head, do_ + first * do_row, do_row, first);
+            return_chunk(grad, ds, &g, &chunks[last - 1 - begin], head, do_ + first * do_row, do_row, inputs, first);
         }
     }
+    v_stream_end();
 }

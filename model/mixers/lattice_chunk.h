@@ -40,7 +40,8 @@ size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d);
 
 // Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, from the memory s [m, d]: o [count rows from o on, d] at o_row.
 // to [m, d], which may be s: the memory as the last token reads it, normalised if the chunk ends there. inputs, or NULL: gets chunk_input_floats for each token,
-// from the head's first.
+// from the head's first. kept, or NULL: gets the memory as it stands in `to`. What is stored in o, inputs and kept goes around the caches: v_stream_end has to
+// follow the last call. follows: the call before was for the chunk before, from the same scratch.
 void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept, float *to, const float *s, float *scratch, const Head *head, size_t first,
                              size_t count, bool follows);
 

@@ -214,7 +214,8 @@ INLINE void return_slots(TokenSums *sums, const ChunkGradient *into, const Chunk
         for (size_t w = 0; w < width; w++) {
             size_t i = i0 + w * VECTOR_FLOATS, l = t * mp + i;
             vfloat before = t > 0 ? v_load(k.decay + l - mp) : one, inverse_before = t > 0 ? v_inverse(before) : one;
-            vfloat q = v_load(k.q + t * k.q_row + i), out = v_load(g.dq + l), read = decay[w] * v_load(g.read + l), c = v_load(k.c + t * k.c_row + i), u = v_load(k.u + l);
+            vfloat q = v_load(k.q + t * k.q_row + i), c = v_load(k.c + t * k.c_row + i), u = v_load(k.u + l);
+            vfloat out = v_load(g.dq + l), read = decay[w] * v_load(g.read + l);
             vfloat start = v_load(k.squares + i), a = v_set(k.g[t]) * c, keep = gated ? v_set(mu) - a * u : v_set(mu);
             Step step = {.rho = normalise ? decay[w] * inverse_before : keep, .a = a, .u = u, .own = t > 0 ? v_load(k.own + l - mp) : one};
             step.inverse = normalise ? step.rho * (gated ? v_inverse(keep) : v_set(inverse_mu)) : one;

@@ -158,8 +158,8 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
         if (begins && matrices && count > 1) {
             size_t next = t / head->chunk + 1, group = kept_chunks(head);
             bool keeps = kept != NULL && next % group == 0 && t + count < head->length;
-            float *to = keeps ? kept + (next / group - 1) * m * d : NULL;
-            ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, to, own, own, scratch, head, t, count, follows);
+            float *next_kept = keeps ? kept + (next / group - 1) * m * d : NULL;
+            ISA_NAME(chunk_forward)(o + t * o_row, o_row, inputs, next_kept, own, own, scratch, head, t, count, follows);
             follows = true;
             continue;
         }
@@ -173,12 +173,12 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
         head_prefetch(head, t + TOKENS_AHEAD);
         plan_write(&write, start, head->k + t * head->row, head->v + t * head->row, head, m, d);
         write_slots(own, &write, s, start, head, t, m, d);
-        s = own;
         slot_sum(o + t * o_row, own, head->q + t * head->row, m, d);
         if (normalises_chunks(head) && (head->position + t + 1) % head->chunk == 0) {
             slots_normalise(own, m, d);
         }
     }
+    v_stream_end();
 }
 
 static void forward_any(float *o, size_t o_row, float *kept, float *inputs, float *s, float *base, float *scratch, const Head *head)

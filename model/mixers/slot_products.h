@@ -113,8 +113,8 @@ static void remove_along(float *ds, const float *b, size_t m, size_t d)
 INLINE bool whole_tiles(size_t m, size_t d) { return d == TILE_COLUMNS * VECTOR_FLOATS && m % VECTOR_FLOATS == 0; }
 #endif
 
-// multiply with a `from` and a `scale` into a memory [m, d] of slots, which then are normalised. squares: becomes 1 for each slot, 0 for a slot of zeros; false:
-// they are not set.
+// multiply with a `from` and a `scale` into a memory [m, d] of slots, which then are normalised. squares [m]: become 1, or 0 of a slot of zeros; false: they are
+// not set.
 static bool normalise_slots(const Result *to, float *squares, const Term *terms, size_t n_terms, size_t m, size_t d)
 {
 #if VECTOR_FLOATS == 16
