@@ -224,10 +224,10 @@ static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g,
         end_chunk(g->end, NULL, k, false);
         slots_normalise_backward(ds, g->end, m, d);
     }
-    slots_products(g->down, ds, k->start, m, d);
     copy_rows(g->out, d, do_, do_row, d, count);
-    transpose(g->start_t, mp, k->start, d, m, d);
     read_slots(g->dp, ds, k->h_t, cp, m, d, count);
+    transpose(g->start_t, mp, k->start, d, m, d);
+    slots_products(g->down, ds, k->start, m, d);
     multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){g->out, d, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
     multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){g->out, d, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
     prefetch_rows(head->k + (first - back) * row, row, m, ahead);
