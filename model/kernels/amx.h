@@ -4,14 +4,12 @@
 #ifndef MODEL_KERNELS_AMX_H
 #define MODEL_KERNELS_AMX_H
 
-#ifdef __AMX_BF16__
-#include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define AMX_SIDE 16
 
-// What the registers hold, as the processor wants to be told.
+// What the registers hold, as the processor wants to be told; all zeros: nothing.
 typedef struct AmxShapes {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -19,10 +17,14 @@ typedef struct AmxShapes {
 } AmxShapes;
 _Static_assert(sizeof(AmxShapes) == 64, "its layout is the processor's");
 
+#ifdef __AMX_BF16__
+#include <immintrin.h>
+
 // gcc does not know that these instructions read and write memory.
 #define AMX_MEMORY() __asm__ volatile("" : : : "memory")
 
-static inline void amx_begin(void)
+// before: what the thread's registers held until now. oneDNN, in the same thread, takes for granted that they still do when it comes again.
+static inline void amx_begin(AmxShapes *before)
 {
     AmxShapes shapes = {.palette = 1};
     for (size_t i = 0; i < 8; i++) {
@@ -30,12 +32,16 @@ static inline void amx_begin(void)
         shapes.rows[i] = AMX_SIDE;
     }
     AMX_MEMORY();
+    _tile_storeconfig(before);
     _tile_loadconfig(&shapes);
+    AMX_MEMORY();
 }
 
-// Other code need not carry the registers.
-static inline void amx_end(void) { _tile_release(); }
-
+static inline void amx_end(const AmxShapes *before)
+{
+    AMX_MEMORY();
+    _tile_loadconfig(before);
+}
 #endif
 
 #endif

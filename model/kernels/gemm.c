@@ -46,7 +46,7 @@ typedef struct TileKind {
     PackFunction *pack_a, *pack_b;
     PackRowsFunction *pack_weights;
     TileFunction *tile;
-    void (*begin)(void), (*end)(void);   // around tiles of one thread, or NULL
+    void (*begin)(AmxShapes *before), (*end)(const AmxShapes *before);   // around tiles of one thread, or NULL
 } TileKind;
 
 // The second factor: lanes, or packed weights, whose rows are its columns, or panels.
@@ -131,10 +131,11 @@ static void block_product(const TileKind *kind, float *c, size_t ldc, const Lane
     float packed[MOST_TILES * MOST_STRIDE * UNIT_BLOCK] __attribute__((aligned(64)));
     float left[MOST_TILES * MOST_ROWS * VECTOR_FLOATS];
     size_t units = units_of(kind, depth);
+    AmxShapes before;
     bool aligned = (uintptr_t)c % sizeof(vfloat) == 0 && ldc % VECTOR_FLOATS == 0;
     kind->pack_a(packed, a, first, p0, rows, depth);
     if (kind->begin != NULL) {
-        kind->begin();
+        kind->begin(&before);
     }
     for (size_t j = 0; j < cols; j += TILE_COLS) {
         const float *panel = panels.data + j / TILE_COLS * panels.words;
@@ -155,7 +156,7 @@ static void block_product(const TileKind *kind, float *c, size_t ldc, const Lane
         }
     }
     if (kind->end != NULL) {
-        kind->end();
+        kind->end(&before);
     }
     if (end == TILE_STREAM) {
         v_stream_end();

@@ -15,17 +15,21 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
 #define PANELS(NAME) NAME(make_panels)
 #endif
 
+#define OWN(NAME, function) NAME(function)
+#define OWN_PANELS(NAME) NAME(make_panels)
+
 // PRODUCTS(f) names the functions that may come from another instruction set: products in bf16 and with packed weights, and what makes bf16 for them.
-#define KERNELS_TABLE(isa_name, has_fast_bf16, PRODUCTS) \
+// BF16(PRODUCTS, f) and MAKE(PRODUCTS) say whose those in bf16 are.
+#define KERNELS_TABLE(isa_name, has_fast_bf16, PRODUCTS, BF16, MAKE) \
     { \
         .name = isa_name, \
         .vector_floats = VECTOR_FLOATS, \
         .fast_bf16 = has_fast_bf16, \
         .mixers = ISA_NAME(mixer_table), \
-        .linear_forward_bf16 = LINEAR(PRODUCTS, linear_forward_bf16), \
-        .linear_backward_input_bf16 = LINEAR(PRODUCTS, linear_backward_input_bf16), \
-        .linear_backward_weight_bf16 = LINEAR(PRODUCTS, linear_backward_weight_bf16), \
-        .make_panels = PANELS(PRODUCTS), \
+        .linear_forward_bf16 = BF16(PRODUCTS, linear_forward_bf16), \
+        .linear_backward_input_bf16 = BF16(PRODUCTS, linear_backward_input_bf16), \
+        .linear_backward_weight_bf16 = BF16(PRODUCTS, linear_backward_weight_bf16), \
+        .make_panels = MAKE(PRODUCTS), \
         .packed_forward = PRODUCTS(packed_forward), \
         .peak_loop = PRODUCTS(peak_loop), \
         .linear_forward = LINEAR(ISA_NAME, linear_forward), \
@@ -58,17 +62,17 @@ extern const struct Mixer *const ISA_NAME(mixer_table)[];
 
 extern const Kernels ISA_NAME(kernels);
 
-const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
+const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME, LINEAR, PANELS);
 
 #if defined(__AVX512F__)
 #define BY_AVX512BF16(function) function##_avx512bf16
 #define BY_AMX(function) function##_amx
 
 // What PRODUCTS(f) names, and a table with it.
-#define TABLE_WITH(PRODUCTS, isa_name)                                                                                                                     \
-    void LINEAR(PRODUCTS, linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);                                        \
-    void LINEAR(PRODUCTS, linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);              \
-    void LINEAR(PRODUCTS, linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);                                 \
+#define TABLE_WITH(PRODUCTS, isa_name, BF16, MAKE)                                                                                                                     \
+    void BF16(PRODUCTS, linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);                                        \
+    void BF16(PRODUCTS, linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);              \
+    void BF16(PRODUCTS, linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);                                 \
     void PRODUCTS(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in);                                                     \
     void PRODUCTS(round_bf16)(uint16_t *out, const float *x, size_t n);                                                                                    \
     void PRODUCTS(rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim);                                             \
@@ -79,10 +83,10 @@ const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME);
     void PRODUCTS(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);                                                     \
     double PRODUCTS(peak_loop)(size_t iterations, bool bf16);                                                                                              \
     extern const Kernels PRODUCTS(kernels);                                                                                                                \
-    const Kernels PRODUCTS(kernels) = KERNELS_TABLE(isa_name, true, PRODUCTS)
+    const Kernels PRODUCTS(kernels) = KERNELS_TABLE(isa_name, true, PRODUCTS, BF16, MAKE)
 
-TABLE_WITH(BY_AVX512BF16, "avx512bf16");
+TABLE_WITH(BY_AVX512BF16, "avx512bf16", LINEAR, PANELS);
 #ifdef WITH_AMX
-TABLE_WITH(BY_AMX, "amx");
+TABLE_WITH(BY_AMX, "amx", OWN, OWN_PANELS);   // the own ones also in a build with oneDNN, which does without AMX (onednn.c)
 #endif
 #endif

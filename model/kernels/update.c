@@ -116,7 +116,8 @@ static double peak_f32(size_t iterations)
 #ifdef __AMX_BF16__
 static double peak_bf16(size_t iterations)
 {
-    amx_begin();
+    AmxShapes before;
+    amx_begin(&before);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -129,7 +130,7 @@ static double peak_bf16(size_t iterations)
         _tile_dpbf16ps(2, 4, 5);
         _tile_dpbf16ps(3, 4, 5);
     }
-    amx_end();
+    amx_end(&before);
     return (double)(iterations / 16) * 4 * 2 * AMX_SIDE * AMX_SIDE * 2 * PANEL_UNITS;
 }
 #elif defined(__AVX512BF16__)
