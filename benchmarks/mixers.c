@@ -16,6 +16,7 @@ typedef struct MixerContext {
     MixerTensors in;
     MixerGradients grad;
     float *o, *saved, *scratch;
+    float *memory;   // all of it, to free
 } MixerContext;
 
 static void run_mixer(void *context)
@@ -84,46 +85,68 @@ static void lay_out(MixerContext *c, Arena *arena)
     c->in.alpha_stride = query;
 }
 
-// Seconds of one layer's forward and backward. Fails without memory.
-static int mixer_seconds(Spread *seconds, const Mixer *mixer, const MixerShape *shape, size_t chunk, LatticeForm form, size_t runs, Error *error)
+// A layer to measure. Fails without memory.
+static int prepare(MixerContext *c, const Mixer *mixer, const MixerShape *shape, size_t chunk, LatticeForm form, Error *error)
 {
-    MixerContext c = {.mixer = mixer, .shape = *shape, .in = {.chunk = chunk, .form = form}};
+    *c = (MixerContext){.mixer = mixer, .shape = *shape, .in = {.chunk = chunk, .form = form}};
     Arena arena = {NULL, 0};
-    lay_out(&c, &arena);
-    float *memory = memory_large(arena.used * sizeof *memory);
-    if (memory == NULL) {
+    lay_out(c, &arena);
+    c->memory = memory_large(arena.used * sizeof *c->memory);
+    if (c->memory == NULL) {
         return no_memory(error);
     }
-    arena = (Arena){memory, 0};
-    lay_out(&c, &arena);
-    *seconds = time_runs(runs, run_mixer, &c);
-    free(memory);
+    arena = (Arena){c->memory, 0};
+    lay_out(c, &arena);
     return 0;
 }
 
-static double token_count(const MixerShape *shape) { return (double)(shape->batch * shape->length); }
-
-static int bench_rival(Bench *bench, const Mixer *mixer, const MixerShape *shape, size_t chunk, double exact, Error *error)
+// A line: the layer beside the exact form, which runs in turns with it, because processors become faster and slower from second to second.
+static int bench_beside(Bench *bench, MixerContext *exact, const char *label, const Mixer *mixer, size_t chunk, LatticeForm form, double required, Error *error)
 {
-    Spread seconds;
-    char label[64];
-    if (mixer_seconds(&seconds, mixer, shape, chunk, (LatticeForm){.gated = false}, (size_t)bench->runs, error) != 0) {
+    MixerContext c;
+    Spread seconds[2];
+    if (prepare(&c, mixer, &exact->shape, chunk, form, error) != 0) {
         return -1;
     }
-    snprintf(label, sizeof label, mixer->needs.chunk ? "%s %zu" : "%s", mixer->name, chunk);
-    report_line(&bench->report, label, rate_of(seconds, token_count(shape)), "tokens/s", exact, 0.0);
+    void (*const run[2])(void *) = {run_mixer, run_mixer};
+    time_in_turns(seconds, (size_t)bench->runs, run, (void *const[2]){exact, &c});
+    double tokens = (double)(c.shape.batch * c.shape.length);
+    report_line(&bench->report, label, rate_of(seconds[1], tokens), "tokens/s", rate_of(seconds[0], tokens).median, required);
+    free(c.memory);
     return 0;
 }
 
 // Every other row of the table of mixers; those with chunks also in chunks of 16.
-static int bench_rivals(Bench *bench, const MixerShape *shape, double exact, Error *error)
+static int bench_rivals(Bench *bench, MixerContext *exact, Error *error)
 {
     for (const Mixer *const *row = bench->kernels->mixers; *row != NULL; row++) {
         if (strcmp((*row)->name, "lattice") == 0 || (*row)->serves != NULL) {
             continue;
         }
-        if (bench_rival(bench, *row, shape, 1, exact, error) != 0 || ((*row)->needs.chunk && bench_rival(bench, *row, shape, 16, exact, error) != 0)) {
-            return -1;
+        for (size_t chunk = 1; chunk <= ((*row)->needs.chunk ? 16 : 1); chunk += 15) {
+            char label[64];
+            snprintf(label, sizeof label, (*row)->needs.chunk ? "%s %zu" : "%s", (*row)->name, chunk);
+            if (bench_beside(bench, exact, label, *row, chunk, (LatticeForm){.gated = false}, 0.0, error) != 0) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int bench_forms(Bench *bench, MixerContext *exact, Error *error)
+{
+    static const size_t chunks[] = {4, 8, 16, 32, 64};
+    const Mixer *forms = mixer_find(bench->kernels->mixers, "lattice_forms");
+    for (size_t form = 0; form < 4; form++) {
+        bool gated = form % 2 == 1, chunk_norm = form / 2 == 1;
+        for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+            LatticeForm lattice = {.gated = gated, .chunk_norm = chunk_norm};
+            char label[64];
+            snprintf(label, sizeof label, "lattice %s %zu, norm per %s", gated ? "gated" : "frozen", chunks[i], chunk_norm ? "chunk" : "token");
+            if (bench_beside(bench, exact, label, forms, chunks[i], lattice, chunks[i] == 16 && form == 0 ? 1.5 : 0.0, error) != 0) {
+                return -1;
+            }
         }
     }
     return 0;
@@ -131,32 +154,18 @@ static int bench_rivals(Bench *bench, const MixerShape *shape, double exact, Err
 
 int bench_mixers(Bench *bench, Error *error)
 {
-    const Mixer *const *mixers = bench->kernels->mixers;
-    size_t runs = (size_t)bench->runs;
-    static const size_t chunks[] = {4, 8, 16, 32, 64};
     // As many tokens as a training step of the usual sizes, in one sequence.
     MixerShape shape = {.batch = 1, .length = (size_t)(bench->micro_batch * bench->seq_len), .n_head = (size_t)bench->config.n_head,
                         .n_slot = (size_t)bench->config.n_slot, .d_head = (size_t)bench->config.d_head};
-    Spread seconds;
-    if (mixer_seconds(&seconds, mixer_find(mixers, "lattice"), &shape, 1, (LatticeForm){.gated = false}, runs, error) != 0) {
+    MixerContext exact;
+    if (prepare(&exact, mixer_find(bench->kernels->mixers, "lattice"), &shape, 1, (LatticeForm){.gated = false}, error) != 0) {
         return -1;
     }
-    Spread exact = rate_of(seconds, token_count(&shape));
     report_beside(&bench->report, "exact");
-    report_line(&bench->report, "lattice exact", exact, "tokens/s", 0.0, 0.0);
-    for (size_t form = 0; form < 4; form++) {
-        bool gated = form % 2 == 1, chunk_norm = form / 2 == 1;
-        for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-            LatticeForm lattice = {.gated = gated, .chunk_norm = chunk_norm};
-            char label[64];
-            if (mixer_seconds(&seconds, mixer_find(mixers, "lattice_forms"), &shape, chunks[i], lattice, runs, error) != 0) {
-                return -1;
-            }
-            snprintf(label, sizeof label, "lattice %s %zu, norm per %s", gated ? "gated" : "frozen", chunks[i], chunk_norm ? "chunk" : "token");
-            report_line(&bench->report, label, rate_of(seconds, token_count(&shape)), "tokens/s", exact.median, chunks[i] == 16 && form == 0 ? 1.5 : 0.0);
-        }
-    }
-    int result = bench_rivals(bench, &shape, exact.median, error);
+    Spread seconds = time_runs((size_t)bench->runs, run_mixer, &exact);
+    report_line(&bench->report, "lattice exact", rate_of(seconds, (double)(shape.batch * shape.length)), "tokens/s", 0.0, 0.0);
+    int result = bench_forms(bench, &exact, error) != 0 || bench_rivals(bench, &exact, error) != 0 ? -1 : 0;
     report_beside(&bench->report, NULL);
+    free(exact.memory);
     return result;
 }
