@@ -140,7 +140,6 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
     float h[d], u[m], c[m], n[m];
     Write write = {h, u, c, n};
     bool matrices = has_chunk_form(head);
-    const float *s = own;
     bool follows = false;   // the call before was of chunk_forward
     if (head->position == 0 && !head->form.no_normalisation) {
         slots_normalise(own, m, d);
@@ -153,7 +152,7 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
             count = rest < head->chunk ? rest : head->chunk;
         }
         if (begins && (count == 1 || kept == NULL)) {   // by matrices, only a carried state needs the chunk's start
-            memcpy(base, s, m * d * sizeof(float));
+            memcpy(base, own, m * d * sizeof(float));
         }
         if (begins && matrices && count > 1) {
             size_t next = t / head->chunk + 1, group = kept_chunks(head);
@@ -164,15 +163,15 @@ INLINE void forward_head(float *o, size_t o_row, float *kept, float *inputs, flo
             continue;
         }
         follows = false;
-        const float *start = head->chunk > 1 ? base : s;
+        const float *start = head->chunk > 1 ? base : own;
         if (kept != NULL && !matrices && t > 0 && t % GROUP == 0) {
             float *states = kept + (t / GROUP - 1) * 2 * m * d;
-            memcpy(states, s, m * d * sizeof(float));
+            memcpy(states, own, m * d * sizeof(float));
             memcpy(states + m * d, start, m * d * sizeof(float));
         }
         head_prefetch(head, t + TOKENS_AHEAD);
         plan_write(&write, start, head->k + t * head->row, head->v + t * head->row, head, m, d);
-        write_slots(own, &write, s, start, head, t, m, d);
+        write_slots(own, &write, own, start, head, t, m, d);
         slot_sum(o + t * o_row, own, head->q + t * head->row, m, d);
         if (normalises_chunks(head) && (head->position + t + 1) % head->chunk == 0) {
             slots_normalise(own, m, d);

@@ -36,8 +36,8 @@ static __attribute__((noinline)) float norm_of_vector(const Chunk *k, const floa
 
 // Replaces 1 / n of every lost slot of `width` vectors from slot i0 on. 0: nothing left of the slot and nothing written, it is zeros from here on.
 // scales: of these slots, or NULL: 1.
-static __attribute__((noinline)) void mend_norms(vfloat inverses[TOGETHER], const vint lost[TOGETHER], const Chunk *k, const float *before, const float *scales, size_t t, size_t i0,
-                       size_t width)
+static __attribute__((noinline)) void mend_norms(vfloat inverses[TOGETHER], const vint lost[TOGETHER], const Chunk *k, const float *before,
+                                                 const float *scales, size_t t, size_t i0, size_t width)
 {
     float inverse[TOGETHER * VECTOR_FLOATS];
     memcpy(inverse, inverses, width * sizeof *inverses);

@@ -91,21 +91,39 @@ INLINE void normalise_tiles(const Result *to, float *squares, const Term *terms,
 }
 #endif
 
-// ds_i -= (b_i·ds_i) b_i for every slot of [m, d].
-static void remove_along(float *ds, const float *b, size_t m, size_t d)
+INLINE void any_slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
 {
     for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
         vfloat dots[VECTOR_FLOATS];
+#pragma GCC unroll 16
         for (size_t l = 0; l < VECTOR_FLOATS; l++) {
             dots[l] = (vfloat){0};
+#pragma GCC unroll 4
             for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
-                dots[l] = v_fma(v_load_n(ds + i * d + j, d - j), v_load_n(b + i * d + j, d - j), dots[l]);
+                dots[l] = v_fma(v_load_n(x + i * d + j, d - j), v_load_n(y + i * d + j, d - j), dots[l]);
             }
         }
-        vfloat along = sum_each(dots);
-        for (size_t i = i0; i < m && i < i0 + VECTOR_FLOATS; i++) {
-            add_scaled(ds + i * d, ds + i * d, -along[i - i0], b + i * d, d);
-        }
+        v_store(out + i0, sum_each(dots));
+    }
+}
+
+// out_i = x_i·y_i for every slot, in whole vectors, zeros behind the last.
+static void slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
+{
+    if (m == 64 && d == 64) {
+        any_slots_products(out, x, y, 64, 64);
+    } else {
+        any_slots_products(out, x, y, m, d);
+    }
+}
+
+// ds_i -= (b_i·ds_i) b_i for every slot of [m, d].
+static void remove_along(float *ds, const float *b, size_t m, size_t d)
+{
+    float along[padded(m)];
+    slots_products(along, ds, b, m, d);
+    for (size_t i = 0; i < m; i++) {
+        add_scaled(ds + i * d, ds + i * d, -along[i], b + i * d, d);
     }
 }
 
@@ -198,32 +216,6 @@ static void read_slots(float *out, const float *s, const float *x_t, size_t x_ro
         for (size_t t = 0; t < count; t += VECTOR_FLOATS) {
             read_block(out + t * padded(m) + i, padded(m), s + i * d, m - i, x_t + t, x_row, d, count - t);
         }
-    }
-}
-
-INLINE void any_slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
-{
-    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat dots[VECTOR_FLOATS];
-#pragma GCC unroll 16
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            dots[l] = (vfloat){0};
-#pragma GCC unroll 4
-            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
-                dots[l] = v_fma(v_load_n(x + i * d + j, d - j), v_load_n(y + i * d + j, d - j), dots[l]);
-            }
-        }
-        v_store(out + i0, sum_each(dots));
-    }
-}
-
-// out_i = x_i·y_i for every slot, in whole vectors, zeros behind the last.
-static void slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
-{
-    if (m == 64 && d == 64) {
-        any_slots_products(out, x, y, 64, 64);
-    } else {
-        any_slots_products(out, x, y, m, d);
     }
 }
 
