@@ -209,7 +209,8 @@ PACK_INLINE void pack_rows(WordKind kind, WordSource source, float *dst, size_t 
 // All panels of lanes that lie side by side: src[i + p·step].
 PACK_INLINE void pack_across(WordKind kind, WordSource source, float *dst, size_t width, const void *src, size_t step, size_t lanes, size_t depth)
 {
-    size_t per_word = word_elements(kind), units = word_units(kind, depth), used = (depth + per_word - 1) / per_word, bytes = source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t);
+    size_t per_word = word_elements(kind), units = word_units(kind, depth), used = (depth + per_word - 1) / per_word;
+    size_t bytes = source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t);
     for (size_t u = 0; u < units; u++) {
         const char *row = (const char *)src + u * per_word * step * bytes, *next = u * per_word + 1 < depth ? row + step * bytes : NULL;
         size_t ahead = u + AHEAD < used ? AHEAD * per_word * step * bytes : 0;
@@ -235,7 +236,7 @@ PACK_INLINE void pack_panels(WordKind kind, WordSource source, float *dst, size_
 }
 
 #ifdef __AMX_BF16__
-// Panels of pairs as rows: `lanes` lanes, in panels of [PANEL_UNITS blocks][width][PANEL_UNITS] words. Arguments as pack_panels; width is a multiple of VECTOR_FLOATS.
+// Panels of pairs as rows: [blocks of PANEL_UNITS][width][PANEL_UNITS] words each. Arguments as pack_panels; width is a multiple of VECTOR_FLOATS.
 PACK_INLINE void pack_row_panels(WordSource source, float *dst, size_t width, const void *src, size_t lane, size_t step, size_t lanes, size_t depth)
 {
     size_t bytes = source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t), block = 2 * PANEL_UNITS;

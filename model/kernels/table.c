@@ -69,20 +69,20 @@ const Kernels ISA_NAME(kernels) = KERNELS_TABLE(STRING(ISA), false, ISA_NAME, LI
 #define BY_AMX(function) function##_amx
 
 // What PRODUCTS(f) names, and a table with it.
-#define TABLE_WITH(PRODUCTS, isa_name, BF16, MAKE)                                                                                                                     \
-    void BF16(PRODUCTS, linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out);                                        \
-    void BF16(PRODUCTS, linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate);              \
-    void BF16(PRODUCTS, linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out);                                 \
-    void PRODUCTS(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in);                                                     \
-    void PRODUCTS(round_bf16)(uint16_t *out, const float *x, size_t n);                                                                                    \
-    void PRODUCTS(rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim);                                             \
-    void PRODUCTS(gate_forward)(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head,             \
-                                size_t d_head);                                                                                                            \
-    void PRODUCTS(swiglu_forward)(Rows out, Rows h, size_t n, size_t hidden);                                                                              \
-    void PRODUCTS(swiglu_backward)(Rows dh, const float *dout, Rows h, size_t n, size_t hidden);                                                           \
-    void PRODUCTS(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n);                                                     \
-    double PRODUCTS(peak_loop)(size_t iterations, bool bf16);                                                                                              \
-    extern const Kernels PRODUCTS(kernels);                                                                                                                \
+#define TABLE_WITH(PRODUCTS, isa_name, BF16, MAKE) \
+    void BF16(PRODUCTS, linear_forward_bf16)(float *out, Rows x, Weights w, size_t n, size_t n_in, size_t n_out); \
+    void BF16(PRODUCTS, linear_backward_input_bf16)(float *dx, Rows dout, Weights w, size_t n, size_t n_in, size_t n_out, bool accumulate); \
+    void BF16(PRODUCTS, linear_backward_weight_bf16)(float *dw, Rows dout, Rows x, size_t n, size_t n_in, size_t n_out); \
+    void PRODUCTS(make_panels)(const WeightPanels *panels, const float *w, size_t n_out, size_t n_in); \
+    void PRODUCTS(round_bf16)(uint16_t *out, const float *x, size_t n); \
+    void PRODUCTS(rmsnorm_forward)(Rows out, const float *x, const float *w, float eps, size_t n, size_t dim); \
+    void PRODUCTS(gate_forward)(Rows out, const float *o, const float *z, size_t z_stride, const float *w, float eps, size_t n, size_t n_head, \
+                                size_t d_head); \
+    void PRODUCTS(swiglu_forward)(Rows out, Rows h, size_t n, size_t hidden); \
+    void PRODUCTS(swiglu_backward)(Rows dh, const float *dout, Rows h, size_t n, size_t hidden); \
+    void PRODUCTS(packed_forward)(float *out, const float *x, const struct PackedMatrix *w, size_t n); \
+    double PRODUCTS(peak_loop)(size_t iterations, bool bf16); \
+    extern const Kernels PRODUCTS(kernels); \
     const Kernels PRODUCTS(kernels) = KERNELS_TABLE(isa_name, true, PRODUCTS, BF16, MAKE)
 
 TABLE_WITH(BY_AVX512BF16, "avx512bf16", LINEAR, PANELS);

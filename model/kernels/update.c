@@ -124,7 +124,7 @@ static double peak_bf16(size_t iterations)
     _tile_zero(3);
     _tile_zero(4);
     _tile_zero(5);
-    for (size_t k = 0; k < iterations / 16; k++) {   // one does as much as 32 multiply-adds of vectors
+    for (size_t k = 0; k < iterations / 16; k++) {   // each takes 16 cycles
         _tile_dpbf16ps(0, 4, 5);
         _tile_dpbf16ps(1, 4, 5);
         _tile_dpbf16ps(2, 4, 5);
