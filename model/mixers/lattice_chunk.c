@@ -8,8 +8,8 @@
 // The start comes out of a normalisation, which lets nothing through along a slot: that part of dB is taken away where it arises. (The recurrence would take
 // it away as well, but it may be much larger than the rest, and would then cost the rest its digits.)
 //
-// The forward of training keeps h and u, and the memory every kept_chunks(head) chunks (but the start). The backward runs these chunks again, keeping all
-// that the recurrence made, and walks back through them.
+// The forward of training keeps h and u, of short chunks G and W, and the memory every kept_chunks(head) chunks (but the start). The backward runs these chunks
+// again, keeping all that the recurrence made, and walks back through them.
 #include "model/mixers/lattice_chunk.h"
 #include "model/mixers/slot_products.h"
 
@@ -32,9 +32,9 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, size_t m, size_t 
     k->mu = take(base, used, cp);
     k->own_start = all ? take_apart(base, used, m * d) : NULL;
     k->squares = take(base, used, mp);
-    k->inputs = take_apart(base, used, count * (d + mp));
-    k->h_t = take_apart(base, used, d * cp);
-    k->gram = take_apart(base, used, count * cp);
+    k->own_end = take(base, used, mp);
+    k->inputs = take_apart(base, used, count * (d + mp + 2 * cp));
+    k->turned = take_apart(base, used, (d > mp ? d : mp) * cp);
     k->own_c = take_apart(base, used, rows);
     k->own_q = take_apart(base, used, rows);
     k->own = take_apart(base, used, rows);
@@ -46,10 +46,8 @@ static void lay_out_chunk(Chunk *k, float *base, size_t *used, size_t m, size_t 
     k->z = take_apart(base, used, rows);
     k->decay = take_apart(base, used, rows);
     k->factors = take_apart(base, used, rows);
-    k->factors_t = take_apart(base, used, mp * cp);
     k->reads = take_apart(base, used, rows);
-    k->met = take_apart(base, used, rows);
-    k->weights = take_apart(base, used, count * cp);
+    k->along = take_apart(base, used, rows);
     k->written = take_apart(base, used, all ? pairs * mp : rows);
     k->sums = take_apart(base, used, padded(pairs) * VECTOR_FLOATS);
 }
@@ -63,13 +61,14 @@ static void lay_out_gradient(ChunkGradient *g, float *base, size_t *used, size_t
     g->dp = take_apart(base, used, rows);
     g->f = take_apart(base, used, count * cp);
     g->dq = take_apart(base, used, rows);
-    g->du = take_apart(base, used, rows);
+    g->own_du = take_apart(base, used, rows);
     g->dc = g->dp;
     g->dgram = take_apart(base, used, count * cp);
     g->read = take_apart(base, used, rows);
     g->gathered = take(base, used, mp);
     g->end = take_apart(base, used, m * d);
-    g->start_t = take_apart(base, used, d * mp);
+    g->turned = take_apart(base, used, (d > mp ? d : mp) * cp);
+    g->out_t = take_apart(base, used, d * cp);
     g->minus_dh = take_apart(base, used, count * d);
     g->out = take_apart(base, used, count * d);
 }
@@ -93,19 +92,22 @@ size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward)
     return most + LINE_FLOATS;
 }
 
-size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d) { return d + padded(m); }
+size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d) { return d + padded(m) + 2 * PRODUCTS_KEPT; }
+
+// What is kept of a chunk's inputs and products, which stand behind each other.
+static size_t kept_floats(const Chunk *k) { return k->count * (k->d + k->mp + (k->cp > PRODUCTS_KEPT ? 0 : 2 * k->cp)); }
 
 // Puts h and u of the chunk's tokens into `inputs`, the rows of h and then those of u, from v [count, d] at v_row.
 static void make_inputs(float *inputs, const Chunk *k, const float *v, size_t v_row, LatticeObjective objective)
 {
     float *h = inputs, *u = inputs + k->count * k->d;
     if (objective == LATTICE_DECODE) {
-        multiply(&(Result){h, k->d, v, v_row, NULL, -1.0f}, &(Term){k->c, k->c_row, 1, k->start, k->d, k->m, PART_WHOLE}, 1, k->count, k->d);
+        multiply(&(Result){h, k->d, v, v_row, NULL, -1.0f, k->ahead}, &(Term){k->c, k->c_row, 1, k->start, k->d, k->m, PART_WHOLE}, 1, k->count, k->d);
     } else {
         put_rows(h, k->d, 1.0f, v, v_row, k->d, k->count);
     }
-    transpose(k->h_t, k->cp, h, k->d, k->count, k->d);
-    read_slots(u, k->start, k->h_t, k->cp, k->m, k->d, k->count);
+    transpose(k->turned, k->cp, h, k->d, k->count, k->d);
+    read_slots(u, k->start, k->turned, k->cp, k->m, k->d, k->count, false, k->ahead);
 }
 
 // rows [C, mp] = rows [C, m] of the head: themselves, where they are whole vectors and need not be copied.
@@ -119,9 +121,9 @@ static void take_rows(const float **rows, size_t *row, float *room, const Chunk 
     *row = in_place ? from_row : k->mp;
 }
 
-// Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence. h and u stand in kept_inputs,
-// or (NULL) are put into new_inputs.
-static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, const float *kept_inputs, float *new_inputs)
+// Tokens [first, first + count), from k->start: everything that comes out of products before the recurrence, and the recurrence. What the forward kept stands
+// in kept_inputs, or (NULL) is put into k->inputs.
+static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, const float *kept_inputs)
 {
     size_t d = k->d, mp = k->mp;
     k->count = count;
@@ -134,19 +136,23 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
     take_rows(&k->q, &k->q_row, k->own_q, k, head->q + first * head->row, head->row, false);
     take_rows(&k->c, &k->c_row, k->own_c, k, head->k + first * head->row, head->row, k->all || head->form.objective == LATTICE_ENCODE);
     if (kept_inputs == NULL) {
-        make_inputs(new_inputs, k, head->v + first * head->row, head->row, head->form.objective);
+        make_inputs(k->inputs, k, head->v + first * head->row, head->row, head->form.objective);
     }
-    k->h = kept_inputs == NULL ? new_inputs : kept_inputs;
+    bool products_kept = kept_inputs != NULL && k->cp <= PRODUCTS_KEPT;
+    float *products = k->inputs + count * (d + mp);
+    k->h = kept_inputs == NULL ? k->inputs : kept_inputs;
     k->u = k->h + count * d;
+    k->gram = products_kept ? k->u + count * mp : products;
+    k->weights = k->gram + count * k->cp;
+    k->new_weights = products_kept ? NULL : products + count * k->cp;
     if (head->form.objective == LATTICE_ENCODE) {
         add_scaled(k->own_c, k->own_c, -1.0f, k->u, count * mp);
     }
-    if (kept_inputs != NULL) {
-        transpose(k->h_t, k->cp, k->h, d, count, d);
-    }
-    if (k->normalise) {
-        Term products = {k->h, d, 1, k->h_t, k->cp, d, PART_WHOLE};
-        multiply(&(Result){k->gram, k->cp, NULL, 0, NULL, 1.0f}, &products, 1, count, k->cp);
+    if (k->normalise && !products_kept) {
+        if (kept_inputs != NULL) {
+            transpose(k->turned, k->cp, k->h, d, count, d);
+        }
+        multiply(&(Result){products, k->cp, NULL, 0, NULL, 1.0f, k->ahead}, &(Term){k->h, d, 1, k->turned, k->cp, d, PART_WHOLE}, 1, count, k->cp);
     }
     ISA_NAME(chunk_recurrence)(k);
 }
@@ -169,7 +175,7 @@ static void known_squares(float *squares, const float *s, const Chunk *k)
 static void end_chunk(float *to, float *squares, const Chunk *k, bool normalise)
 {
     Term written = {k->last, 1, k->mp, k->h, k->d, k->count, PART_WHOLE};
-    Result end = {to, k->d, k->start, k->d, k->own + (k->count - 1) * k->mp, 1.0f};
+    Result end = {to, k->d, k->start, k->d, k->own_end, 1.0f, k->ahead};
     if (normalise) {
         if (!normalise_slots(&end, squares, &written, 1, k->m, k->d)) {
             known_squares(squares, to, k);
@@ -189,71 +195,87 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
     if (!follows) {
         known_squares(k.squares, s, &k);
     }
-    size_t next = first + count, ahead = head->length - next < count ? head->length - next : count, row = head->row;
-    prefetch_rows(head->q + next * row, row, k.m, ahead);
-    prefetch_rows(head->g + next * head->gate_row, head->gate_row, 1, ahead);
-    run_chunk(&k, head, first, count, NULL, k.inputs);
+    size_t next = first + count, follow = head->length - next < count ? head->length - next : count, row = head->row;
+    Ahead ahead = {.n = 0};
+    add_ahead(&ahead, head->q + next * row, row, k.m, follow);
+    add_ahead(&ahead, head->k + next * row, row, k.m, follow);
+    add_ahead(&ahead, head->v + next * row, row, k.d, follow);
+    add_ahead(&ahead, head->g + next * head->gate_row, head->gate_row, 1, follow);
+    begin_ahead(&ahead, s);
+    k.ahead = &ahead;
+    run_chunk(&k, head, first, count, NULL);
     if (inputs != NULL) {
-        stream_rows(inputs + first * (k.d + k.mp), 0, 1.0f, k.inputs, 0, count * (k.d + k.mp), 1);
+        stream_rows(inputs + first * ISA_NAME(chunk_input_floats)(k.m, k.d), 0, 1.0f, k.inputs, 0, kept_floats(&k), 1);
     }
     Term read[2] = {{k.mixed, k.mp, 1, s, k.d, k.m, PART_WHOLE}, {k.weights, k.cp, 1, k.h, k.d, count, PART_LOWER}};
-    prefetch_rows(head->k + next * row, row, k.m, ahead);
-    multiply(&(Result){k.h_t, k.d, NULL, 0, NULL, 1.0f}, read, 2, count, k.d);   // nobody reads h_t any more
-    stream_rows(o, o_row, 1.0f, k.h_t, k.d, k.d, count);
-    prefetch_rows(head->v + next * row, row, k.d, ahead);
+    multiply(&(Result){k.turned, k.d, NULL, 0, NULL, 1.0f, &ahead}, read, 2, count, k.d);   // nobody needs the transpose any more
+    stream_rows(o, o_row, 1.0f, k.turned, k.d, k.d, count);
     end_chunk(to, k.squares, &k, k.normalise || count == head->chunk);
+    ask_rest(&ahead);
     if (kept != NULL) {
         stream_rows(kept, 0, 1.0f, to, 0, k.m * k.d, 1);
     }
 }
 
-// ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row; inputs: the head's.
+// What return_chunk for a chunk of `count` tokens from `first` on, the place-th of its group, asks for: where its gradients of gates go, what the chunk in its
+// place in the group before reads, and its share of the memory before that group.
+static void look_back(Ahead *ahead, const HeadGradients *grad, const Head *head, const float *do_, size_t do_row, const float *kept, const float *inputs,
+                      size_t first, size_t count, size_t place)
+{
+    size_t group = kept_chunks(head), back = group * head->chunk, row = head->row, size = head->m * head->d, share = (size + group - 1) / group;
+    ahead->n = 0;
+    add_ahead(ahead, grad->g + first * head->gate_row, head->gate_row, 1, count);
+    if (first < back) {
+        return;
+    }
+    const float *before = inputs + (first - back) * ISA_NAME(chunk_input_floats)(head->m, head->d);
+    add_ahead(ahead, head->q + (first - back) * row, row, head->m, count);
+    add_ahead(ahead, head->k + (first - back) * row, row, head->m, count);
+    add_ahead(ahead, head->g + (first - back) * head->gate_row, head->gate_row, 1, count);
+    add_ahead(ahead, before, 0, count * ISA_NAME(chunk_input_floats)(head->m, head->d), 1);
+    add_ahead(ahead, do_ + (first - back) * do_row, do_row, head->d, count);
+    if (first / back > 1) {
+        add_ahead(ahead, kept + (first / back - 2) * size + place * share, 0, share < size - place * share ? share : size - place * share, 1);
+    }
+}
+
+// ds [m, d] into the end of a chunk becomes that into its start; the rows of grad are set. do_: the chunk's first row.
 static void return_chunk(const HeadGradients *grad, float *ds, ChunkGradient *g, const Chunk *k, const Head *head, const float *do_, size_t do_row,
-                         const float *inputs, size_t first)
+                         size_t first)
 {
     size_t m = k->m, d = k->d, mp = k->mp, cp = k->cp, count = k->count, row = head->row;
     bool decode = head->form.objective == LATTICE_DECODE;
-    // Between the products: what the chunk in the place of this one in the group before reads, and where this one's gradients go.
-    size_t back = kept_chunks(head) * head->chunk, ahead = first < back ? 0 : count;
-    back = first < back ? 0 : back;
-    const float *before = inputs + (first - back) * (d + mp);
-    prefetch_rows(head->q + (first - back) * row, row, m, ahead);
-    prefetch_rows(head->g + (first - back) * head->gate_row, head->gate_row, 1, ahead);
-    prefetch_rows(grad->g + first * head->gate_row, head->gate_row, 1, count);
     if (!k->normalise) {
         end_chunk(g->end, NULL, k, false);
         slots_normalise_backward(ds, g->end, m, d);
     }
     copy_rows(g->out, d, do_, do_row, d, count);
-    read_slots(g->dp, ds, k->h_t, cp, m, d, count);
-    transpose(g->start_t, mp, k->start, d, m, d);
-    slots_products(g->down, ds, k->start, m, d);
-    multiply(&(Result){g->dq, mp, NULL, 0, NULL, 1.0f}, &(Term){g->out, d, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
-    multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f}, &(Term){g->out, d, 1, k->h_t, cp, d, PART_WHOLE}, 1, count, cp);
-    prefetch_rows(head->k + (first - back) * row, row, m, ahead);
+    transpose(g->out_t, cp, g->out, d, count, d);
+    transpose(g->turned, cp, k->h, d, count, d);
+    read_two(g->dp, g->dq, g->down, ds, k->start, g->turned, g->out_t, cp, m, d, count, k->ahead);
+    multiply(&(Result){g->f, cp, NULL, 0, NULL, 1.0f, k->ahead}, &(Term){g->out, d, 1, g->turned, cp, d, PART_WHOLE}, 1, count, cp);
     ISA_NAME(chunk_recurrence_backward)(g, k);
-    prefetch_rows(do_ - back * do_row, do_row, d, ahead);
     if (head->form.objective == LATTICE_ENCODE) {
         add_scaled(g->du, g->du, -1.0f, g->dc, count * mp);
     }
     Term to_h[4] = {
-        {k->last, mp, 1, ds, d, m, PART_WHOLE},
+        {g->last, mp, 1, ds, d, m, PART_WHOLE},
         {g->du, mp, 1, k->start, d, m, PART_WHOLE},
         {k->weights, 1, cp, g->out, d, count, PART_UPPER},
         {g->dgram, cp, 1, k->h, d, count, PART_WHOLE},
     };
-    multiply(&(Result){g->minus_dh, d, NULL, 0, NULL, -1.0f}, to_h, k->normalise ? 4 : 3, count, d);
-    prefetch_rows(before, 0, ahead * d, 1);
+    multiply(&(Result){g->minus_dh, d, NULL, 0, NULL, -1.0f, k->ahead}, to_h, k->normalise ? 4 : 3, count, d);
     if (decode) {
-        multiply(&(Result){g->dc, mp, g->dc, mp, NULL, 1.0f}, &(Term){g->minus_dh, d, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+        transpose(g->turned, cp, g->minus_dh, d, count, d);
+        read_slots(g->dc, k->start, g->turned, cp, m, d, count, true, k->ahead);
     }
     Term to_start[3] = {
-        {k->mixed, 1, mp, g->out, d, count, PART_WHOLE},
+        {g->mixed, 1, mp, g->out, d, count, PART_WHOLE},
         {g->du, 1, mp, k->h, d, count, PART_WHOLE},
         {k->c, 1, k->c_row, g->minus_dh, d, count, PART_WHOLE},
     };
-    prefetch_rows(before + ahead * d, 0, ahead * mp, 1);
-    multiply_across(&(Result){ds, d, ds, d, k->own + (count - 1) * mp, 1.0f}, to_start, decode ? 3 : 2, m, d, k->start);
+    multiply_across(&(Result){ds, d, ds, d, k->own_end, 1.0f, k->ahead}, to_start, decode ? 3 : 2, m, d, k->start);
+    ask_rest(k->ahead);
     stream_rows(grad->q + first * row, row, 1.0f, g->dq, mp, m, count);
     stream_rows(grad->k + first * row, row, 1.0f, g->dc, mp, m, count);
     stream_rows(grad->v + first * row, row, -1.0f, g->minus_dh, d, d, count);
@@ -270,10 +292,12 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
 {
     Chunk chunks[GROUP_MOST];
     ChunkGradient g;
+    Ahead ahead;
     size_t used = 0, group = kept_chunks(head), size = head->m * head->d, n_chunks = (head->length + head->chunk - 1) / head->chunk;
     float *base = aligned(scratch);
     for (size_t i = 0; i < group; i++) {
         lay_out_chunk(&chunks[i], base, &used, head->m, head->d, head->chunk, true);
+        chunks[i].ahead = &ahead;
     }
     lay_out_gradient(&g, base, &used, head->m, head->d, head->chunk);
     for (size_t last = n_chunks; last > 0;) {
@@ -284,15 +308,13 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
             slots_normalise(chunks[0].own_start, head->m, head->d);
         }
         known_squares(chunks[0].squares, chunks[0].start, &chunks[0]);
-        if (begin > group) {
-            prefetch_rows(kept + (begin / group - 2) * size, size, size, 1);
-        }
+        ahead.n = 0;
+        begin_ahead(&ahead, ds);
         for (size_t i = begin; i < last; i++) {
             size_t first = i * head->chunk, rest = head->length - first;
             Chunk *k = &chunks[i - begin];
             // The forward took a token alone as a token, and kept nothing of it.
-            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : inputs + first * ISA_NAME(chunk_input_floats)(k->m, k->d),
-                      k->inputs);
+            run_chunk(k, head, first, rest < head->chunk ? rest : head->chunk, rest == 1 ? NULL : inputs + first * ISA_NAME(chunk_input_floats)(k->m, k->d));
             if (i + 1 < last) {
                 end_chunk(k[1].own_start, k[1].squares, k, true);
                 k[1].start = k[1].own_start;
@@ -300,7 +322,9 @@ void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scrat
         }
         for (; last > begin; last--) {
             size_t first = (last - 1) * head->chunk;
-            return_chunk(grad, ds, &g, &chunks[last - 1 - begin], head, do_ + first * do_row, do_row, inputs, first);
+            look_back(&ahead, grad, head, do_, do_row, kept, inputs, first, chunks[last - 1 - begin].count, last - 1 - begin);
+            begin_ahead(&ahead, ds);
+            return_chunk(grad, ds, &g, &chunks[last - 1 - begin], head, do_ + first * do_row, do_row, first);
         }
     }
     v_stream_end();

@@ -16,11 +16,15 @@
 #ifndef MODEL_MIXERS_LATTICE_CHUNK_H
 #define MODEL_MIXERS_LATTICE_CHUNK_H
 
+#include "model/mixers/ahead.h"
 #include "model/mixers/lattice_head.h"
 #include "model/mixers/slots.h"
 
 // The longest chunk that goes by matrix products: the recurrence's work for a token grows with the chunk, and its memory with the chunk's square.
 #define CHUNK_MOST 64
+
+// The longest chunk whose products the backward finds, instead of making them again: of longer ones they would be most of what is kept.
+#define PRODUCTS_KEPT 16
 
 // Whether this head's chunks go by matrix products. The ablations do not: a threshold acts on each number of a slot, and the others serve experiments only.
 static inline bool has_chunk_form(const Head *head)
@@ -35,7 +39,7 @@ static inline size_t kept_chunks(const Head *head) { return (KEPT_TOKENS + head-
 // Scratch floats of one head, for any chunk that has_chunk_form allows.
 size_t ISA_NAME(chunk_scratch_floats)(size_t m, size_t d, bool backward);
 
-// What a training forward keeps of one token of a head beside memories: h and u.
+// What a training forward keeps of one token of a head beside memories: h and u, and of chunks up to PRODUCTS_KEPT its rows of G and W.
 size_t ISA_NAME(chunk_input_floats)(size_t m, size_t d);
 
 // Runs tokens [first, first + count) of a head, at most one chunk and beginning with one, from the memory s [m, d]: o [count rows from o on, d] at o_row.
@@ -51,7 +55,7 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
 void ISA_NAME(chunk_backward)(const HeadGradients *grad, float *ds, float *scratch, const float *kept, const float *inputs, const float *state0,
                               const Head *head, const float *do_, size_t do_row);
 
-// ---- between lattice_chunk.c and lattice_recurrence.c ----
+// ---- between lattice_chunk.c, lattice_factors.c and lattice_recurrence.c ----
 
 // One chunk of a head. [C, mp]: a row a token, with a number for each slot, zeros behind the last. [C, cp]: a row a token, with a number for each token.
 typedef struct Chunk {
@@ -60,26 +64,27 @@ typedef struct Chunk {
     bool gated, normalise;       // the form; normalised after every token
     bool all;                    // P of every token is kept, for the backward; else only the last token's
     float *g, *mu;               // [C]
+    Ahead *ahead;                // what its products ask for
     const float *start;          // b [m, d]
     float *own_start;            // room for b, where it stands nowhere else
     float *squares;              // ‖b‖² [mp]: 1, or 0 of a slot of zeros; 1 behind the last slot
     const float *h, *u;          // [C, d], [C, mp]
-    float *inputs;               // room for both
-    float *h_t;                  // [d, cp]
-    float *gram;                 // G [C, cp]
+    float *inputs;               // room for both, and behind them for G and W
+    float *turned;               // room for a transpose of tokens: [d, cp], [mp, cp]
+    const float *gram, *weights; // G, W [C, cp]
+    float *new_weights;          // where W goes, unless the forward kept it
     const float *q, *c;          // [C, …], whole vectors can be read of a row: the head's own rows, or copies
     size_t q_row, c_row;
     float *own_q, *own_c;        // room for copies [C, mp]
-    float *own, *mixed;          // A, q A [C, mp]
+    float *own, *mixed;          // A (by factors: D), q A [C, mp]
     float *rho, *p, *inverse;    // rho, p, 1 / n [C, mp]; these five only with `all`
     float *y, *z;                // before the token [C, mp]; y: y − u z in the frozen form
     float *written;              // P: [mp] for each j ≤ t of each t, or for each j of the last t
     const float *last;           // P of the last token [C, mp]
-    float *weights;              // W [C, cp]
+    float *own_end;              // A of the last token [mp]; where the end is normalised, the forward may leave out a factor of it and of `last`
     bool factored;               // the recurrence went by factors (lattice_factors.c), which are these and `decay`:
-    float *decay, *factors;      // R, P / R [C, mp]
-    float *factors_t;            // [mp, cp]
-    float *reads, *met;          // q R, and y's part of what was written, over R [C, mp]; met only with `all`
+    float *decay, *factors;      // R, f [C, mp]
+    float *reads, *along;        // q R, w [C, mp]; w only with `all`
     float *sums;                 // room for one vector for each pair j ≤ t
 } Chunk;
 
@@ -91,12 +96,17 @@ typedef struct ChunkGradient {
     float *f;                    // do_t·h_j [C, cp]
     float *dq;                   // in: b·do [C, mp]; out
     float *du, *dc;              // [C, mp]; dc stands where dp stood
+    float *own_du;               // room for du
+    const float *last, *mixed;   // out: P of the last token and q A [C, mp]; du, they and dc may stand in the place of what the chunk held
     float *dgram;                // into G: symmetric, its diagonal twice the gradient [C, cp]
     float *gathered, *read;      // room for the factors' [mp], [C, mp]
-    float *start_t;              // [d, mp]
+    float *turned, *out_t;       // transposes of tokens: h, factors or dH [d, cp], [mp, cp], and dO [d, cp]
     float *end;                  // room for the chunk's end [m, d]
     float *minus_dh, *out;       // [C, d]; out: dO, of which the rows lie apart
 } ChunkGradient;
+
+// Vectors of slots that go through the tokens together: enough to hide the latency of one chain of sums.
+#define TOGETHER 4
 
 // P_t0 of a chunk; P_tj follow.
 static inline float *written_by(const Chunk *k, size_t t) { return k->written + (k->all ? t * (t + 1) / 2 * k->mp : 0); }

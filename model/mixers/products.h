@@ -3,6 +3,7 @@
 #ifndef MODEL_MIXERS_PRODUCTS_H
 #define MODEL_MIXERS_PRODUCTS_H
 
+#include "model/mixers/ahead.h"
 #include "model/mixers/slots.h"
 
 // Columns of a register tile, in vectors: as many as the instruction set has registers for.
@@ -12,7 +13,8 @@
 #define TILE_COLUMNS 2
 #endif
 #define TILE_ROWS 4
-#define NARROW_ROWS 8   // of tiles one or two vectors wide
+#define NARROW_ROWS 8   // of tiles two vectors wide
+#define COLUMN_ROWS (4 * TILE_COLUMNS)   // of tiles one vector wide
 
 #if VECTOR_FLOATS == 16
 #define LOWS 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -84,7 +86,7 @@ typedef struct Term {
     Part part;
 } Term;
 
-// y [rows, columns] = scale_r from + sign Σ terms. from NULL: 0; scale NULL: 1. y may be from.
+// y [rows, columns] = scale_r from + sign Σ terms. from NULL: 0; scale NULL: 1. y may be from. ahead: what the steps ask for, or NULL.
 typedef struct Result {
     float *y;
     size_t row;
@@ -92,16 +94,17 @@ typedef struct Result {
     size_t from_row;
     const float *scale;
     float sign;
+    Ahead *ahead;
 } Result;
 
 // The rows of a tile from r0 on, and its vectors from j0 on, of which n columns are left; only a tile that is one vector wide may have fewer.
-INLINE void finish_tile(const Result *to, vfloat sum[NARROW_ROWS][TILE_COLUMNS], size_t r0, size_t j0, size_t n, size_t height, size_t width)
+INLINE void finish_tile(const Result *to, vfloat sum[COLUMN_ROWS][TILE_COLUMNS], size_t r0, size_t j0, size_t n, size_t height, size_t width)
 {
     size_t row = to->row, from_row = to->from_row;
     float *y = to->y + r0 * row + j0;
     const float *from = to->from == NULL ? NULL : to->from + r0 * from_row + j0;
     vfloat sign = v_set(to->sign);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < height; r++) {
         vfloat scale = v_set(from == NULL || to->scale == NULL ? 1.0f : to->scale[r0 + r]);
 #pragma GCC unroll 4
@@ -119,18 +122,17 @@ INLINE void finish_tile(const Result *to, vfloat sum[NARROW_ROWS][TILE_COLUMNS],
     }
 }
 
-// Adds to the tile what one row of Z brings. lower: x from row TILE_ROWS on.
-INLINE void tile_step(vfloat sum[NARROW_ROWS][TILE_COLUMNS], const float *x, const float *lower, size_t x_row, const float *z, size_t n, size_t height,
-                      size_t width)
+// Adds to the tile what one row of Z brings. x: every fourth row of it.
+INLINE void tile_step(vfloat sum[COLUMN_ROWS][TILE_COLUMNS], const float *x[TILE_COLUMNS], size_t x_row, const float *z, size_t n, size_t height, size_t width)
 {
     vfloat row[TILE_COLUMNS];
 #pragma GCC unroll 4
     for (size_t c = 0; c < width; c++) {
         row[c] = width == 1 ? v_load_n(z, n) : v_load(z + c * VECTOR_FLOATS);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < height; r++) {
-        vfloat factor = v_set(r < TILE_ROWS ? x[r * x_row] : lower[(r - TILE_ROWS) * x_row]);
+        vfloat factor = v_set(x[r / TILE_ROWS][r % TILE_ROWS * x_row]);
 #pragma GCC unroll 4
         for (size_t c = 0; c < width; c++) {
             sum[r][c] = v_fma(factor, row[c], sum[r][c]);
@@ -139,9 +141,11 @@ INLINE void tile_step(vfloat sum[NARROW_ROWS][TILE_COLUMNS], const float *x, con
 }
 
 // Rows [r0, r0 + height) and `width` vectors of columns from j0 on, of which n are left in the row. height and width are constants.
-INLINE void tile_sums(vfloat sum[NARROW_ROWS][TILE_COLUMNS], const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width)
+INLINE void tile_sums(vfloat sum[COLUMN_ROWS][TILE_COLUMNS], const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width,
+                      Ahead *ahead)
 {
-#pragma GCC unroll 8
+    AheadLine line = ahead->line;
+#pragma GCC unroll 16
     for (size_t r = 0; r < height; r++) {
 #pragma GCC unroll 4
         for (size_t c = 0; c < width; c++) {
@@ -151,45 +155,59 @@ INLINE void tile_sums(vfloat sum[NARROW_ROWS][TILE_COLUMNS], const Term *terms, 
     for (const Term *term = terms; term < terms + n_terms; term++) {
         size_t k = term->part == PART_UPPER ? r0 : 0, end = term->part == PART_LOWER && r0 + height < term->inner ? r0 + height : term->inner;
         size_t x_row = term->x_row, x_col = term->x_col, z_row = term->z_row;
-        const float *x = term->x + r0 * x_row + k * x_col, *z = term->z + k * z_row + j0;
-        const float *lower = height > TILE_ROWS ? x + TILE_ROWS * x_row : x;   // two pointers: eight offsets would not all have a register
-        for (; k < end; k++, x += x_col, lower += x_col, z += z_row) {
-            tile_step(sum, x, lower, x_row, z, n, height, width);
+        const float *x[TILE_COLUMNS], *z = term->z + k * z_row + j0;   // a pointer for every four rows: more offsets would not all have a register
+#pragma GCC unroll 4
+        for (size_t quad = 0; quad < TILE_COLUMNS; quad++) {
+            x[quad] = term->x + (r0 + (quad * TILE_ROWS < height ? quad * TILE_ROWS : 0)) * x_row + k * x_col;
+        }
+        for (; k < end; k++, z += z_row) {
+            if (k % ASK_STEPS == 0) {
+                ask_line(&line, ahead);
+            }
+            tile_step(sum, x, x_row, z, n, height, width);
+#pragma GCC unroll 4
+            for (size_t quad = 0; quad < TILE_COLUMNS; quad++) {
+                x[quad] += x_col;
+            }
         }
     }
+    ahead->line = line;
 }
 
-INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width)
+INLINE void multiply_tile(const Result *to, const Term *terms, size_t n_terms, size_t r0, size_t j0, size_t n, size_t height, size_t width, Ahead *ahead)
 {
-    vfloat sum[NARROW_ROWS][TILE_COLUMNS];
-    tile_sums(sum, terms, n_terms, r0, j0, n, height, width);
+    vfloat sum[COLUMN_ROWS][TILE_COLUMNS];
+    tile_sums(sum, terms, n_terms, r0, j0, n, height, width, ahead);
     finish_tile(to, sum, r0, j0, n, height, width);
 }
 
 // All rows of `width` vectors of columns from j on. height and width are constants.
-INLINE void multiply_columns(const Result *to, const Term *terms, size_t n_terms, size_t rows, size_t j, size_t n, size_t height, size_t width)
+INLINE void multiply_columns(const Result *to, const Term *terms, size_t n_terms, size_t rows, size_t j, size_t n, size_t height, size_t width,
+                             Ahead *ahead)
 {
     size_t r = 0;
     for (; r + height <= rows; r += height) {
-        multiply_tile(to, terms, n_terms, r, j, n, height, width);
+        multiply_tile(to, terms, n_terms, r, j, n, height, width, ahead);
     }
     for (; r < rows; r++) {
-        multiply_tile(to, terms, n_terms, r, j, n, 1, width);
+        multiply_tile(to, terms, n_terms, r, j, n, 1, width, ahead);
     }
 }
 
 // One function for every product: its loops are long enough that constant sizes would not make them faster.
 static void multiply(const Result *to, const Term *terms, size_t n_terms, size_t rows, size_t columns)
 {
+    Ahead none = {.n = 0}, *ahead = to->ahead == NULL ? &none : to->ahead;
+    begin_ahead(&none, terms->x);
     size_t j = 0;
     for (; j + TILE_COLUMNS * VECTOR_FLOATS <= columns; j += TILE_COLUMNS * VECTOR_FLOATS) {
-        multiply_columns(to, terms, n_terms, rows, j, columns - j, TILE_ROWS, TILE_COLUMNS);
+        multiply_columns(to, terms, n_terms, rows, j, columns - j, TILE_ROWS, TILE_COLUMNS, ahead);
     }
     for (; TILE_COLUMNS > 2 && j + 2 * VECTOR_FLOATS <= columns; j += 2 * VECTOR_FLOATS) {
-        multiply_columns(to, terms, n_terms, rows, j, columns - j, NARROW_ROWS, 2);
+        multiply_columns(to, terms, n_terms, rows, j, columns - j, NARROW_ROWS, 2, ahead);
     }
     for (; j < columns; j += VECTOR_FLOATS) {
-        multiply_columns(to, terms, n_terms, rows, j, columns - j, NARROW_ROWS, 1);
+        multiply_columns(to, terms, n_terms, rows, j, columns - j, COLUMN_ROWS, 1, ahead);
     }
 }
 
@@ -211,6 +229,39 @@ INLINE void transpose_block(vfloat v[VECTOR_FLOATS])
     }
 }
 
+// v_i = column i of a block of x. Of whole 128 bits in memory, as they are loaded, the processor shuffles with more than one unit.
+INLINE void load_transposed(vfloat v[VECTOR_FLOATS], const float *x, size_t x_row)
+{
+#if VECTOR_FLOATS == 16
+#pragma GCC unroll 4
+    for (size_t quad = 0; quad < 4; quad++) {
+        __m512 row[4], ab[2], cd[2];
+#pragma GCC unroll 4
+        for (size_t r = 0; r < 4; r++) {
+            const float *from = x + r * x_row + 4 * quad;
+            row[r] = _mm512_castps128_ps512(_mm_loadu_ps(from));
+            row[r] = _mm512_insertf32x4(row[r], _mm_loadu_ps(from + 4 * x_row), 1);
+            row[r] = _mm512_insertf32x4(row[r], _mm_loadu_ps(from + 8 * x_row), 2);
+            row[r] = _mm512_insertf32x4(row[r], _mm_loadu_ps(from + 12 * x_row), 3);
+        }
+        ab[0] = _mm512_unpacklo_ps(row[0], row[1]);
+        ab[1] = _mm512_unpackhi_ps(row[0], row[1]);
+        cd[0] = _mm512_unpacklo_ps(row[2], row[3]);
+        cd[1] = _mm512_unpackhi_ps(row[2], row[3]);
+#pragma GCC unroll 2
+        for (size_t half = 0; half < 2; half++) {
+            v[4 * quad + 2 * half] = (vfloat)_mm512_shuffle_ps(ab[half], cd[half], 0x44);
+            v[4 * quad + 2 * half + 1] = (vfloat)_mm512_shuffle_ps(ab[half], cd[half], 0xee);
+        }
+    }
+#else
+    for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+        v[l] = v_load(x + l * x_row);
+    }
+    transpose_block(v);
+#endif
+}
+
 // out [columns, rows] = the transpose of x [rows, columns]. Rows of out are written in whole vectors, zeros behind the last.
 static void transpose(float *out, size_t out_row, const float *x, size_t x_row, size_t rows, size_t columns)
 {
@@ -220,11 +271,7 @@ static void transpose(float *out, size_t out_row, const float *x, size_t x_row, 
             const float *from = x + i * x_row + j;
             float *to = out + j * out_row + i;
             if (i + VECTOR_FLOATS <= rows && j + VECTOR_FLOATS <= columns) {
-#pragma GCC unroll 16
-                for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-                    v[l] = v_load(from + l * x_row);
-                }
-                transpose_block(v);
+                load_transposed(v, from, x_row);
 #pragma GCC unroll 16
                 for (size_t l = 0; l < VECTOR_FLOATS; l++) {
                     v_store(to + l * out_row, v[l]);

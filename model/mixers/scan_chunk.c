@@ -116,7 +116,7 @@ static void multiply_upper(float *y, float sign, const float *x, size_t x_row, c
 {
     for (size_t j = 0; j < count; j += VECTOR_FLOATS) {
         size_t rows = count - j < VECTOR_FLOATS ? count - j : VECTOR_FLOATS;
-        multiply(&(Result){y + j * cp + j, cp, NULL, 0, NULL, sign}, &(Term){x + j * x_row, x_row, 1, z_t + j, cp, n, PART_WHOLE}, 1, rows, cp - j);
+        multiply(&(Result){y + j * cp + j, cp, NULL, 0, NULL, sign, NULL}, &(Term){x + j * x_row, x_row, 1, z_t + j, cp, n, PART_WHOLE}, 1, rows, cp - j);
     }
 }
 
@@ -159,7 +159,7 @@ static void substitute(float *h, size_t row, const float *l, size_t cp, size_t c
     for (size_t first = 0; first < count; first += TRIANGLE_ROWS) {
         size_t end = first + TRIANGLE_ROWS < count ? first + TRIANGLE_ROWS : count;
         float *block = h + first * row;
-        multiply(&(Result){block, row, block, row, NULL, -1.0f}, &(Term){l + first, 1, cp, h, row, first, PART_WHOLE}, 1, end - first, row);
+        multiply(&(Result){block, row, block, row, NULL, -1.0f, NULL}, &(Term){l + first, 1, cp, h, row, first, PART_WHOLE}, 1, end - first, row);
         for (size_t t = first + 1; t < end; t++) {
             settle_row(h + t * row, block, (ptrdiff_t)row, l + first * cp + t, (ptrdiff_t)cp, t - first, row);
         }
@@ -172,7 +172,7 @@ static void substitute_back(float *h, size_t row, const float *l, size_t cp, siz
     for (size_t end = count, first; end > 0; end = first) {
         first = (end - 1) / TRIANGLE_ROWS * TRIANGLE_ROWS;
         float *block = h + first * row, *last = h + (end - 1) * row;
-        multiply(&(Result){block, row, block, row, NULL, -1.0f}, &(Term){l + first * cp + end, cp, 1, h + end * row, row, count - end, PART_WHOLE}, 1,
+        multiply(&(Result){block, row, block, row, NULL, -1.0f, NULL}, &(Term){l + first * cp + end, cp, 1, h + end * row, row, count - end, PART_WHOLE}, 1,
                  end - first, row);
         for (size_t j = end - 1; j-- > first;) {
             settle_row(h + j * row, last, -(ptrdiff_t)row, l + j * cp + end - 1, -1, end - 1 - j, row);
@@ -207,7 +207,7 @@ static void run_chunk(ScanChunk *c, const float *start, const ScanHead *head, co
     }
     ISA_NAME(scan_weights)(c, has_triangle(rule));
     if (rule->reads) {
-        multiply(&(Result){c->ks, dp, NULL, 0, NULL, 1.0f}, &(Term){c->k, mp, 1, start, c->d, m, PART_WHOLE}, 1, count, c->d);
+        multiply(&(Result){c->ks, dp, NULL, 0, NULL, 1.0f, NULL}, &(Term){c->k, mp, 1, start, c->d, m, PART_WHOLE}, 1, count, c->d);
     }
     for (size_t t = 0; rule->chunked && t < count; t++) {
         ScanToken token = scan_token(head, first + t);
@@ -224,7 +224,7 @@ static void run_chunk(ScanChunk *c, const float *start, const ScanHead *head, co
 // to [m, d] = the memory at the chunk's end; to may be its start.
 static void end_chunk(float *to, const ScanChunk *c)
 {
-    multiply(&(Result){to, c->d, c->start, c->d, c->keep, 1.0f}, &(Term){c->write, 1, c->mp, c->h, c->dp, c->count, PART_WHOLE}, 1, c->m, c->d);
+    multiply(&(Result){to, c->d, c->start, c->d, c->keep, 1.0f, NULL}, &(Term){c->write, 1, c->mp, c->h, c->dp, c->count, PART_WHOLE}, 1, c->m, c->d);
 }
 
 void ISA_NAME(scan_chunk_forward)(const ScanTask *task, const ScanHead *head, const ScanRule *rule)
@@ -241,7 +241,7 @@ void ISA_NAME(scan_chunk_forward)(const ScanTask *task, const ScanHead *head, co
         prefetch_rows(task->o + first * task->o_row, task->o_row, head->d, count);
         run_chunk(&c, task->s, head, rule, first, count);
         Term read[2] = {{c.read, c.mp, 1, task->s, c.d, c.m, PART_WHOLE}, {c.w, 1, c.cp, c.h, c.dp, count, PART_LOWER}};
-        multiply(&(Result){task->o + first * task->o_row, task->o_row, NULL, 0, NULL, 1.0f}, read, 2, count, c.d);
+        multiply(&(Result){task->o + first * task->o_row, task->o_row, NULL, 0, NULL, 1.0f, NULL}, read, 2, count, c.d);
         end_chunk(task->s, &c);
     }
 }
@@ -253,10 +253,10 @@ static void return_writes(const ScanBackwardTask *task, ScanChunkGradient *g, co
     bool slots = rule->decay == SCAN_SLOTS;
     Term into[2] = {{c->w, cp, 1, g->do_, dp, count, PART_UPPER}, {c->write, mp, 1, task->ds, d, m, PART_WHOLE}};
     if (slots) {
-        multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f}, into, 2, count, d);
+        multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f, NULL}, into, 2, count, d);
     } else {
-        multiply(&(Result){g->kds, dp, NULL, 0, NULL, 1.0f}, &(Term){c->k, mp, 1, task->ds, d, m, PART_WHOLE}, 1, count, d);
-        multiply(&(Result){g->dh, dp, g->kds, dp, c->rest, 1.0f}, into, 1, count, d);
+        multiply(&(Result){g->kds, dp, NULL, 0, NULL, 1.0f, NULL}, &(Term){c->k, mp, 1, task->ds, d, m, PART_WHOLE}, 1, count, d);
+        multiply(&(Result){g->dh, dp, g->kds, dp, c->rest, 1.0f, NULL}, into, 1, count, d);
     }
     if (has_triangle(rule)) {
         substitute_back(g->dh, dp, c->l, cp, count);
@@ -266,7 +266,7 @@ static void return_writes(const ScanBackwardTask *task, ScanChunkGradient *g, co
     put_rows(task->v + first * row, row, 1.0f, g->dh, dp, d, count);
     transpose(g->do_t, cp, g->do_, dp, count, d);
     multiply_upper(g->dw, 1.0f, c->h, dp, g->do_t, d, count, cp);
-    multiply(&(Result){g->dot, mp, NULL, 0, NULL, 1.0f}, &(Term){g->do_, dp, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+    multiply(&(Result){g->dot, mp, NULL, 0, NULL, 1.0f, NULL}, &(Term){g->do_, dp, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
 }
 
 // Where the rule turns y = S q into the output: do_ becomes the gradient into y, and beside_q is set.
@@ -275,7 +275,7 @@ static void return_outputs(const ScanBackwardTask *task, ScanChunkGradient *g, c
     size_t d = c->d, mp = c->mp, dp = c->dp;
     float dy[d];
     Term read[2] = {{c->read, mp, 1, c->start, d, c->m, PART_WHOLE}, {c->w, 1, c->cp, c->h, dp, c->count, PART_LOWER}};
-    multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f}, read, 2, c->count, d);
+    multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f, NULL}, read, 2, c->count, d);
     memset(g->beside_q, 0, c->count * mp * sizeof(float));
     for (size_t t = 0; t < c->count; t++) {
         ScanToken token = scan_token(head, first + t);
@@ -321,7 +321,7 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
         }
     }
     ISA_NAME(scan_weights_backward)(g, c, has_triangle(rule));
-    multiply(&(Result){task->q + first * row, row, g->dot, mp, c->decay, 1.0f}, &(Term){g->dw, 1, cp, c->k, mp, count, PART_LOWER}, 1, count, m);
+    multiply(&(Result){task->q + first * row, row, g->dot, mp, c->decay, 1.0f, NULL}, &(Term){g->dw, 1, cp, c->k, mp, count, PART_LOWER}, 1, count, m);
     turn_rows(c->h, 1.0f, c->rest, c);
     turn_rows(g->dh, -1.0f, c->decay, c);
     Term to_k[5] = {
@@ -331,7 +331,7 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
         {g->dl, cp, 1, c->k, mp, count, PART_UPPER},
         {g->dl, 1, cp, c->k, mp, count, PART_LOWER},
     };
-    multiply(&(Result){task->k + first * row, row, NULL, 0, NULL, 1.0f}, to_k, has_triangle(rule) ? 5 : rule->reads ? 3 : 2, count, m);
+    multiply(&(Result){task->k + first * row, row, NULL, 0, NULL, 1.0f, NULL}, to_k, has_triangle(rule) ? 5 : rule->reads ? 3 : 2, count, m);
     for (size_t t = 0; rule->chunked && t < count; t++) {
         float *dq = task->q + (first + t) * row, *dk = task->k + (first + t) * row;
         add_scaled(dq, dq, 1.0f, g->beside_q + t * mp, m);
@@ -373,7 +373,7 @@ static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, con
     prefetch_rows(task->q + first * row, row, m, count);
     prefetch_rows(task->k + first * row, row, m, count);
     if (rule->decay == SCAN_SLOTS) {
-        multiply(&(Result){g->dwrite, mp, NULL, 0, NULL, 1.0f}, &(Term){c->h, dp, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
+        multiply(&(Result){g->dwrite, mp, NULL, 0, NULL, 1.0f, NULL}, &(Term){c->h, dp, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
         prefetch_rows(head->alpha + before * head->alpha_row, head->alpha_row, m, ahead);
         g->dq = task->q + first * row;
         g->dk = task->k + first * row;
@@ -386,7 +386,7 @@ static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, con
     }
     prefetch_rows(task->do_ + before * task->do_row, task->do_row, d, ahead);
     Term to_start[2] = {{c->read, 1, mp, g->do_, dp, count, PART_WHOLE}, {c->k, 1, mp, g->dh, dp, count, PART_WHOLE}};
-    multiply(&(Result){task->ds, d, task->ds, d, c->keep, 1.0f}, to_start, rule->reads ? 2 : 1, m, d);
+    multiply(&(Result){task->ds, d, task->ds, d, c->keep, 1.0f, NULL}, to_start, rule->reads ? 2 : 1, m, d);
 }
 
 void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule)

@@ -25,8 +25,8 @@ INLINE __m128 rows_dots(vfloat x[TILE_ROWS][TILE_COLUMNS], vfloat y[TILE_ROWS][T
 // Four rows of a memory as `to` and terms say, before anything is done to them.
 INLINE void slots_tile(vfloat rows[TILE_ROWS][TILE_COLUMNS], const Result *to, const Term *terms, size_t n_terms, size_t r0)
 {
-    vfloat wide[NARROW_ROWS][TILE_COLUMNS];
-    tile_sums(wide, terms, n_terms, r0, 0, TILE_COLUMNS * VECTOR_FLOATS, TILE_ROWS, TILE_COLUMNS);
+    vfloat wide[COLUMN_ROWS][TILE_COLUMNS];
+    tile_sums(wide, terms, n_terms, r0, 0, TILE_COLUMNS * VECTOR_FLOATS, TILE_ROWS, TILE_COLUMNS, to->ahead);
 #pragma GCC unroll 4
     for (size_t r = 0; r < TILE_ROWS; r++) {
 #pragma GCC unroll 4
@@ -91,29 +91,35 @@ INLINE void normalise_tiles(const Result *to, float *squares, const Term *terms,
 }
 #endif
 
-INLINE void any_slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
+// out_l = x_l·y_l for a vector of slots, of which `rest` exist; zeros behind them.
+INLINE void block_products(float *out, const float *x, const float *y, size_t rest, size_t d)
 {
-    for (size_t i0 = 0; i0 < m; i0 += VECTOR_FLOATS) {
-        vfloat dots[VECTOR_FLOATS];
+    vfloat dots[VECTOR_FLOATS];
 #pragma GCC unroll 16
-        for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            dots[l] = (vfloat){0};
+    for (size_t l = 0; l < VECTOR_FLOATS; l++) {
+        dots[l] = (vfloat){0};
 #pragma GCC unroll 4
-            for (size_t j = 0, i = i0 + l; j < d && i < m; j += VECTOR_FLOATS) {
-                dots[l] = v_fma(v_load_n(x + i * d + j, d - j), v_load_n(y + i * d + j, d - j), dots[l]);
-            }
+        for (size_t j = 0; j < d && l < rest; j += VECTOR_FLOATS) {
+            dots[l] = v_fma(v_load_n(x + l * d + j, d - j), v_load_n(y + l * d + j, d - j), dots[l]);
         }
-        v_store(out + i0, sum_each(dots));
+    }
+    v_store(out, sum_each(dots));
+}
+
+INLINE void slots_block(float *out, const float *x, const float *y, size_t rest, size_t d)
+{
+    if (rest >= VECTOR_FLOATS && d == 64) {
+        block_products(out, x, y, VECTOR_FLOATS, 64);
+    } else {
+        block_products(out, x, y, rest, d);
     }
 }
 
 // out_i = x_i·y_i for every slot, in whole vectors, zeros behind the last.
 static void slots_products(float *out, const float *x, const float *y, size_t m, size_t d)
 {
-    if (m == 64 && d == 64) {
-        any_slots_products(out, x, y, 64, 64);
-    } else {
-        any_slots_products(out, x, y, m, d);
+    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
+        slots_block(out + i, x + i * d, y + i * d, m - i, d);
     }
 }
 
@@ -162,8 +168,9 @@ static void multiply_across(const Result *to, const Term *terms, size_t n_terms,
     remove_along(to->y, along, m, d);
 }
 
-// A vector of slots, of which `rest` exist, by a vector of tokens from t0 on: out_t = s z_t.
-INLINE void read_block(float *out, size_t out_row, const float *s, size_t rest, const float *z, size_t z_row, size_t d, size_t tokens)
+// A vector of slots, of which `rest` exist, by a vector of tokens: out_t = s z_t, or with `add` out_t += s z_t.
+INLINE void read_block(float *out, size_t out_row, const float *s, size_t rest, const float *z, size_t z_row, size_t d, size_t tokens, bool add,
+                       Ahead *ahead)
 {
     vfloat v[VECTOR_FLOATS];
     const float *quads[QUADS];
@@ -177,8 +184,12 @@ INLINE void read_block(float *out, size_t out_row, const float *s, size_t rest, 
         v[l] = (vfloat){0};
     }
     if (s_row > 0) {
+        AheadLine line = ahead->line;
         for (size_t j = 0; j < d; j++, z += z_row) {
             vfloat row = v_load(z);
+            if (j % ASK_STEPS == 0) {
+                ask_line(&line, ahead);
+            }
 #pragma GCC unroll 16
             for (size_t l = 0; l < VECTOR_FLOATS; l++) {
                 v[l] = v_fma(v_set(quads[l / 4][l % 4 * s_row]), row, v[l]);
@@ -188,6 +199,7 @@ INLINE void read_block(float *out, size_t out_row, const float *s, size_t rest, 
                 quads[quad]++;
             }
         }
+        ahead->line = line;
     } else {
         for (size_t l = 0; l < rest; l++) {
             for (size_t j = 0; j < d; j++) {
@@ -199,23 +211,36 @@ INLINE void read_block(float *out, size_t out_row, const float *s, size_t rest, 
     if (tokens >= VECTOR_FLOATS) {
 #pragma GCC unroll 16
         for (size_t l = 0; l < VECTOR_FLOATS; l++) {
-            v_store(out + l * out_row, v[l]);
+            v_store(out + l * out_row, add ? v_load(out + l * out_row) + v[l] : v[l]);
         }
         return;
     }
     for (size_t l = 0; l < tokens; l++) {
-        v_store(out + l * out_row, v[l]);
+        v_store(out + l * out_row, add ? v_load(out + l * out_row) + v[l] : v[l]);
     }
 }
 
-// out [count, padded(m)] = X Sᵀ of a memory s [m, d] and rows X, given as x_t [d, …] at x_row; zeros behind m. Cheaper than multiply, where the transpose of
-// s would serve nothing else.
-static void read_slots(float *out, const float *s, const float *x_t, size_t x_row, size_t m, size_t d, size_t count)
+// out [count, padded(m)] = X Sᵀ, or with `add` out + X Sᵀ, of a memory s [m, d] and rows X, given as x_t [d, …] at x_row; zeros behind m. Cheaper than
+// multiply and a transpose of s. ahead: what the steps ask for.
+INLINE void read_slots(float *out, const float *s, const float *x_t, size_t x_row, size_t m, size_t d, size_t count, bool add, Ahead *ahead)
 {
     for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
         for (size_t t = 0; t < count; t += VECTOR_FLOATS) {
-            read_block(out + t * padded(m) + i, padded(m), s + i * d, m - i, x_t + t, x_row, d, count - t);
+            read_block(out + t * padded(m) + i, padded(m), s + i * d, m - i, x_t + t, x_row, d, count - t, add, ahead);
         }
+    }
+}
+
+// Two memories at once: out = X Sᵀ, z_out = Z Rᵀ, and products of s and r, slot by slot: each is brought near once.
+static void read_two(float *out, float *z_out, float *products, const float *s, const float *r, const float *x_t, const float *z_t, size_t x_row, size_t m,
+                     size_t d, size_t count, Ahead *ahead)
+{
+    for (size_t i = 0; i < m; i += VECTOR_FLOATS) {
+        for (size_t t = 0; t < count; t += VECTOR_FLOATS) {
+            read_block(out + t * padded(m) + i, padded(m), s + i * d, m - i, x_t + t, x_row, d, count - t, false, ahead);
+            read_block(z_out + t * padded(m) + i, padded(m), r + i * d, m - i, z_t + t, x_row, d, count - t, false, ahead);
+        }
+        slots_block(products + i, s + i * d, r + i * d, m - i, d);
     }
 }
 

@@ -25,7 +25,7 @@ void ISA_NAME(start_read_forward)(float *o, const StartRead *read)
         for (size_t head = 0; head < read->n_head; head++) {
             float *out = o + first * width + head * d;
             Term term = {read->q + first * read->q_stride + head * m, read->q_stride, 1, read->scratch + head * m * d, d, m, PART_WHOLE};
-            multiply(&(Result){out, width, out, width, NULL, -1.0f}, &term, 1, min_size(read->rows - first, BLOCK_ROWS), d);
+            multiply(&(Result){out, width, out, width, NULL, -1.0f, NULL}, &term, 1, min_size(read->rows - first, BLOCK_ROWS), d);
         }
     }
 }
@@ -35,7 +35,7 @@ static void query_backward(float *dq, const float *do_, const float *start_t, co
 {
     size_t m = read->n_slot, d = read->d_head;
     Term term = {do_, read->n_head * d, 1, start_t, padded(m), d, PART_WHOLE};
-    multiply(&(Result){dq, read->q_stride, dq, read->q_stride, NULL, -1.0f}, &term, 1, rows, m);
+    multiply(&(Result){dq, read->q_stride, dq, read->q_stride, NULL, -1.0f, NULL}, &term, 1, rows, m);
 }
 
 // The gradient into some slots of one head's state0 is added: −qᵀ do_, through the norm. dstart: room for it.
@@ -43,7 +43,7 @@ static void slots_backward(float *dstate0, float *dstart, const float *do_, cons
 {
     size_t m = read->n_slot, d = read->d_head, at = (head * m + first) * d;
     Term term = {read->q + head * m + first, 1, read->q_stride, do_ + head * d, read->n_head * d, read->rows, PART_WHOLE};
-    multiply(&(Result){dstart + at, d, NULL, 0, NULL, -1.0f}, &term, 1, slots, d);
+    multiply(&(Result){dstart + at, d, NULL, 0, NULL, -1.0f, NULL}, &term, 1, slots, d);
     if (read->unit) {
         slots_normalise_backward(dstart + at, read->state0 + at, slots, d);
     }
