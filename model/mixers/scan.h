@@ -120,18 +120,17 @@ INLINE ScanToken scan_token(const ScanHead *head, size_t t)
     };
 }
 
-// What tokens [first, first + count) of the head read, as far as there are any.
-INLINE void scan_prefetch(const ScanHead *head, size_t first, size_t count)
+// What token t of the head reads, if there is one.
+INLINE void scan_prefetch(const ScanHead *head, size_t t)
 {
-    size_t rest = rest_of(head->length, first), n = rest < count ? rest : count;
-    if (n == 0) {
+    if (t >= head->length) {
         return;
     }
-    prefetch_rows(head->q + first * head->row, head->row, head->m, n);
-    prefetch_rows(head->k + first * head->row, head->row, head->m, n);
-    prefetch_rows(head->v + first * head->row, head->row, head->d, n);
+    prefetch_rows(head->q + t * head->row, head->row, head->m, 1);
+    prefetch_rows(head->k + t * head->row, head->row, head->m, 1);
+    prefetch_rows(head->v + t * head->row, head->row, head->d, 1);
     if (head->alpha != NULL) {
-        prefetch_rows(head->alpha + first * head->alpha_row, head->alpha_row, head->m, n);
+        prefetch_rows(head->alpha + t * head->alpha_row, head->alpha_row, head->m, 1);
     }
 }
 
@@ -199,7 +198,7 @@ INLINE void scan_forward_sized(const ScanTask *task, const ScanHead *head, const
     bool lags = scan_lags(head, rule), have_product = false;
     for (size_t t = 0; t < head->length; t++) {
         ScanToken token = scan_token(head, t);
-        scan_prefetch(head, t + SCAN_AHEAD, 1);
+        scan_prefetch(head, t + SCAN_AHEAD);
         if (lags && (head->position + t) % head->chunk == 0) {
             memcpy(task->base, s, m * d * sizeof(float));
         }

@@ -79,6 +79,7 @@ static void lay_out_gradient(ScanChunkGradient *g, float *base, size_t *used, si
     g->dg = take(base, used, cp);
     g->dmu = take(base, used, cp);
     g->sums = take(base, used, 2 * cp * VECTOR_FLOATS);
+    g->k_rows = take(base, used, count * mp);
     if (rule->chunked) {
         g->beside_q = take(base, used, count * mp);
         g->beside_k = take(base, used, count * mp);
@@ -111,12 +112,13 @@ size_t ISA_NAME(scan_chunk_floats)(size_t m, size_t d, bool backward, const Scan
     return most + LINE_FLOATS;
 }
 
-// y [count, cp], row j: x_j·z_t, of whole vectors that hold a t ≥ j. x [count, n] at x_row, z_t [n, cp].
-static void multiply_upper(float *y, float sign, const float *x, size_t x_row, const float *z_t, size_t n, size_t count, size_t cp)
+// y [C, cp], row j: x_j·z_t, of whole vectors that hold a t ≥ j. x [C, n] at x_row, z_t [n, cp].
+static void multiply_upper(float *y, float sign, const float *x, size_t x_row, const float *z_t, size_t n, const ScanChunk *c)
 {
+    size_t count = c->count, cp = c->cp;
     for (size_t j = 0; j < count; j += VECTOR_FLOATS) {
         size_t rows = count - j < VECTOR_FLOATS ? count - j : VECTOR_FLOATS;
-        multiply(&(Result){y + j * cp + j, cp, NULL, 0, NULL, sign, NULL}, &(Term){x + j * x_row, x_row, 1, z_t + j, cp, n, PART_WHOLE}, 1, rows, cp - j);
+        multiply(&(Result){y + j * cp + j, cp, NULL, 0, NULL, sign, c->ahead}, &(Term){x + j * x_row, x_row, 1, z_t + j, cp, n, PART_WHOLE}, 1, rows, cp - j);
     }
 }
 
@@ -153,13 +155,15 @@ INLINE void settle_row(float *h, const float *from, ptrdiff_t step, const float 
     }
 }
 
-// h [count, row] becomes (I + L)⁻¹ h, from the first row to the last.
-static void substitute(float *h, size_t row, const float *l, size_t cp, size_t count)
+// h [C, dp] becomes (I + L)⁻¹ h, from the first row to the last.
+static void substitute(float *h, const ScanChunk *c)
 {
+    const float *l = c->l;
+    size_t row = c->dp, cp = c->cp, count = c->count;
     for (size_t first = 0; first < count; first += TRIANGLE_ROWS) {
         size_t end = first + TRIANGLE_ROWS < count ? first + TRIANGLE_ROWS : count;
         float *block = h + first * row;
-        multiply(&(Result){block, row, block, row, NULL, -1.0f, NULL}, &(Term){l + first, 1, cp, h, row, first, PART_WHOLE}, 1, end - first, row);
+        multiply(&(Result){block, row, block, row, NULL, -1.0f, c->ahead}, &(Term){l + first, 1, cp, h, row, first, PART_WHOLE}, 1, end - first, row);
         for (size_t t = first + 1; t < end; t++) {
             settle_row(h + t * row, block, (ptrdiff_t)row, l + first * cp + t, (ptrdiff_t)cp, t - first, row);
         }
@@ -167,12 +171,14 @@ static void substitute(float *h, size_t row, const float *l, size_t cp, size_t c
 }
 
 // h becomes (I + L)⁻ᵀ h, from the last row to the first.
-static void substitute_back(float *h, size_t row, const float *l, size_t cp, size_t count)
+static void substitute_back(float *h, const ScanChunk *c)
 {
+    const float *l = c->l;
+    size_t row = c->dp, cp = c->cp, count = c->count;
     for (size_t end = count, first; end > 0; end = first) {
         first = (end - 1) / TRIANGLE_ROWS * TRIANGLE_ROWS;
         float *block = h + first * row, *last = h + (end - 1) * row;
-        multiply(&(Result){block, row, block, row, NULL, -1.0f, NULL}, &(Term){l + first * cp + end, cp, 1, h + end * row, row, count - end, PART_WHOLE}, 1,
+        multiply(&(Result){block, row, block, row, NULL, -1.0f, c->ahead}, &(Term){l + first * cp + end, cp, 1, h + end * row, row, count - end, PART_WHOLE}, 1,
                  end - first, row);
         for (size_t j = end - 1; j-- > first;) {
             settle_row(h + j * row, last, -(ptrdiff_t)row, l + j * cp + end - 1, -1, end - 1 - j, row);
@@ -200,14 +206,14 @@ static void run_chunk(ScanChunk *c, const float *start, const ScanHead *head, co
         c->mu[t] = token.mu;
     }
     transpose(c->q_t, cp, c->q, mp, count, mp);
-    multiply_upper(c->qk, 1.0f, c->k, mp, c->q_t, m, count, cp);
+    multiply_upper(c->qk, 1.0f, c->k, mp, c->q_t, m, c);
     if (has_triangle(rule)) {
         transpose(c->k_t, cp, c->k, mp, count, mp);
-        multiply_upper(c->kk, 1.0f, c->k, mp, c->k_t, m, count, cp);
+        multiply_upper(c->kk, 1.0f, c->k, mp, c->k_t, m, c);
     }
     ISA_NAME(scan_weights)(c, has_triangle(rule));
     if (rule->reads) {
-        multiply(&(Result){c->ks, dp, NULL, 0, NULL, 1.0f, NULL}, &(Term){c->k, mp, 1, start, c->d, m, PART_WHOLE}, 1, count, c->d);
+        multiply(&(Result){c->ks, dp, NULL, 0, NULL, 1.0f, c->ahead}, &(Term){c->k, mp, 1, start, c->d, m, PART_WHOLE}, 1, count, c->d);
     }
     for (size_t t = 0; rule->chunked && t < count; t++) {
         ScanToken token = scan_token(head, first + t);
@@ -217,32 +223,49 @@ static void run_chunk(ScanChunk *c, const float *start, const ScanHead *head, co
         for (size_t t = 0; t < count; t++) {
             add_scaled(c->h + t * dp, c->h + t * dp, -c->decay[t], c->ks + t * dp, c->d);
         }
-        substitute(c->h, dp, c->l, cp, count);
+        substitute(c->h, c);
     }
 }
 
 // to [m, d] = the memory at the chunk's end; to may be its start.
 static void end_chunk(float *to, const ScanChunk *c)
 {
-    multiply(&(Result){to, c->d, c->start, c->d, c->keep, 1.0f, NULL}, &(Term){c->write, 1, c->mp, c->h, c->dp, c->count, PART_WHOLE}, 1, c->m, c->d);
+    multiply(&(Result){to, c->d, c->start, c->d, c->keep, 1.0f, c->ahead}, &(Term){c->write, 1, c->mp, c->h, c->dp, c->count, PART_WHOLE}, 1, c->m, c->d);
+}
+
+// `ahead` becomes a list of what tokens [first, first + count) of the head read.
+static void look_at(Ahead *ahead, const ScanHead *head, size_t first, size_t count)
+{
+    ahead->n = 0;
+    add_ahead(ahead, head->q + first * head->row, head->row, head->m, count);
+    add_ahead(ahead, head->k + first * head->row, head->row, head->m, count);
+    add_ahead(ahead, head->v + first * head->row, head->row, head->d, count);
+    if (head->alpha != NULL) {
+        add_ahead(ahead, head->alpha + first * head->alpha_row, head->alpha_row, head->m, count);
+    }
 }
 
 void ISA_NAME(scan_chunk_forward)(const ScanTask *task, const ScanHead *head, const ScanRule *rule)
 {
     ScanChunk c;
     size_t used = 0, size = head->m * head->d, tokens = chunk_tokens(rule, head->chunk);
+    Ahead ahead;
     lay_out_chunk(&c, aligned(task->scratch), &used, head->m, head->d, tokens, rule, false);
+    c.ahead = &ahead;
     for (size_t first = 0, count; first < head->length; first += count) {
         count = head->length - first < tokens ? head->length - first : tokens;
         if (task->kept != NULL && first > 0 && first % SCAN_GROUP == 0) {
             memcpy(task->kept + (first / SCAN_GROUP - 1) * size, task->s, size * sizeof(float));
         }
-        scan_prefetch(head, first + count, tokens);
+        size_t next = first + count, rest = head->length - next;
+        look_at(&ahead, head, next, rest < tokens ? rest : tokens);
+        begin_ahead(&ahead, task->s);
         prefetch_rows(task->o + first * task->o_row, task->o_row, head->d, count);
         run_chunk(&c, task->s, head, rule, first, count);
         Term read[2] = {{c.read, c.mp, 1, task->s, c.d, c.m, PART_WHOLE}, {c.w, 1, c.cp, c.h, c.dp, count, PART_LOWER}};
-        multiply(&(Result){task->o + first * task->o_row, task->o_row, NULL, 0, NULL, 1.0f, NULL}, read, 2, count, c.d);
+        multiply(&(Result){task->o + first * task->o_row, task->o_row, NULL, 0, NULL, 1.0f, &ahead}, read, 2, count, c.d);
         end_chunk(task->s, &c);
+        ask_rest(&ahead);
     }
 }
 
@@ -253,20 +276,22 @@ static void return_writes(const ScanBackwardTask *task, ScanChunkGradient *g, co
     bool slots = rule->decay == SCAN_SLOTS;
     Term into[2] = {{c->w, cp, 1, g->do_, dp, count, PART_UPPER}, {c->write, mp, 1, task->ds, d, m, PART_WHOLE}};
     if (slots) {
-        multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f, NULL}, into, 2, count, d);
+        multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f, c->ahead}, into, 2, count, d);
     } else {
-        multiply(&(Result){g->kds, dp, NULL, 0, NULL, 1.0f, NULL}, &(Term){c->k, mp, 1, task->ds, d, m, PART_WHOLE}, 1, count, d);
-        multiply(&(Result){g->dh, dp, g->kds, dp, c->rest, 1.0f, NULL}, into, 1, count, d);
+        multiply(&(Result){g->kds, dp, NULL, 0, NULL, 1.0f, c->ahead}, &(Term){c->k, mp, 1, task->ds, d, m, PART_WHOLE}, 1, count, d);
+        multiply(&(Result){g->dh, dp, g->kds, dp, c->rest, 1.0f, c->ahead}, into, 1, count, d);
     }
     if (has_triangle(rule)) {
-        substitute_back(g->dh, dp, c->l, cp, count);
+        substitute_back(g->dh, c);
         transpose(g->dh_t, cp, g->dh, dp, count, d);
-        multiply_upper(g->dl, -1.0f, c->h, dp, g->dh_t, d, count, cp);
+        multiply_upper(g->dl, -1.0f, c->h, dp, g->dh_t, d, c);
     }
-    put_rows(task->v + first * row, row, 1.0f, g->dh, dp, d, count);
+    if (!rule->chunked) {
+        stream_rows(task->v + first * row, row, 1.0f, g->dh, dp, d, count);
+    }
     transpose(g->do_t, cp, g->do_, dp, count, d);
-    multiply_upper(g->dw, 1.0f, c->h, dp, g->do_t, d, count, cp);
-    multiply(&(Result){g->dot, mp, NULL, 0, NULL, 1.0f, NULL}, &(Term){g->do_, dp, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
+    multiply_upper(g->dw, 1.0f, c->h, dp, g->do_t, d, c);
+    multiply(&(Result){g->dot, mp, NULL, 0, NULL, 1.0f, c->ahead}, &(Term){g->do_, dp, 1, g->start_t, mp, d, PART_WHOLE}, 1, count, mp);
 }
 
 // Where the rule turns y = S q into the output: do_ becomes the gradient into y, and beside_q is set.
@@ -275,7 +300,7 @@ static void return_outputs(const ScanBackwardTask *task, ScanChunkGradient *g, c
     size_t d = c->d, mp = c->mp, dp = c->dp;
     float dy[d];
     Term read[2] = {{c->read, mp, 1, c->start, d, c->m, PART_WHOLE}, {c->w, 1, c->cp, c->h, dp, c->count, PART_LOWER}};
-    multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f, NULL}, read, 2, c->count, d);
+    multiply(&(Result){g->dh, dp, NULL, 0, NULL, 1.0f, c->ahead}, read, 2, c->count, d);
     memset(g->beside_q, 0, c->count * mp * sizeof(float));
     for (size_t t = 0; t < c->count; t++) {
         ScanToken token = scan_token(head, first + t);
@@ -321,7 +346,7 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
         }
     }
     ISA_NAME(scan_weights_backward)(g, c, has_triangle(rule));
-    multiply(&(Result){task->q + first * row, row, g->dot, mp, c->decay, 1.0f, NULL}, &(Term){g->dw, 1, cp, c->k, mp, count, PART_LOWER}, 1, count, m);
+    multiply(&(Result){g->dot, mp, g->dot, mp, c->decay, 1.0f, c->ahead}, &(Term){g->dw, 1, cp, c->k, mp, count, PART_LOWER}, 1, count, mp);
     turn_rows(c->h, 1.0f, c->rest, c);
     turn_rows(g->dh, -1.0f, c->decay, c);
     Term to_k[5] = {
@@ -331,12 +356,13 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
         {g->dl, cp, 1, c->k, mp, count, PART_UPPER},
         {g->dl, 1, cp, c->k, mp, count, PART_LOWER},
     };
-    multiply(&(Result){task->k + first * row, row, NULL, 0, NULL, 1.0f, NULL}, to_k, has_triangle(rule) ? 5 : rule->reads ? 3 : 2, count, m);
-    for (size_t t = 0; rule->chunked && t < count; t++) {
-        float *dq = task->q + (first + t) * row, *dk = task->k + (first + t) * row;
-        add_scaled(dq, dq, 1.0f, g->beside_q + t * mp, m);
-        add_scaled(dk, dk, 1.0f, g->beside_k + t * mp, m);
+    multiply(&(Result){g->k_rows, mp, NULL, 0, NULL, 1.0f, c->ahead}, to_k, has_triangle(rule) ? 5 : rule->reads ? 3 : 2, count, mp);
+    if (rule->chunked) {
+        add_scaled(g->dot, g->dot, 1.0f, g->beside_q, count * mp);
+        add_scaled(g->k_rows, g->k_rows, 1.0f, g->beside_k, count * mp);
     }
+    stream_rows(task->q + first * row, row, 1.0f, g->dot, mp, m, count);
+    stream_rows(task->k + first * row, row, 1.0f, g->k_rows, mp, m, count);
     for (size_t t = 0; t < count; t++) {
         if (task->g != NULL) {
             task->g[(first + t) * head->gate_row] = g->dg[t];
@@ -350,13 +376,8 @@ static void return_rows(const ScanBackwardTask *task, ScanChunkGradient *g, cons
 // ds [m, d] into the end of the chunk becomes that into its start; the gradients' rows are set.
 static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, const ScanChunk *c, const ScanHead *head, const ScanRule *rule, size_t first)
 {
-    size_t m = c->m, d = c->d, mp = c->mp, dp = c->dp, count = c->count, row = head->row, before = first - SCAN_GROUP, ahead = count;
-    if (first < SCAN_GROUP) {
-        before = ahead = 0;
-    }
-    // Between the products: what the chunk in the place of this one in the group before reads, and where this one's gradients go.
-    prefetch_rows(head->q + before * row, row, m, ahead);
-    prefetch_rows(task->v + first * row, row, d, count);
+    size_t m = c->m, d = c->d, mp = c->mp, dp = c->dp, count = c->count, row = head->row;
+    prefetch_rows(task->v + first * row, row, d, rule->chunked ? count : 0);
     copy_rows(g->do_, dp, task->do_ + first * task->do_row, task->do_row, d, count);
     transpose(g->start_t, mp, c->start, d, m, d);
     transpose(g->ds_t, mp, task->ds, d, m, d);
@@ -368,13 +389,10 @@ static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, con
     if (rule->chunked) {
         return_reads(task, g, c, head, rule, first);
     }
-    prefetch_rows(head->k + before * row, row, m, ahead);
-    prefetch_rows(head->v + before * row, row, d, ahead);
-    prefetch_rows(task->q + first * row, row, m, count);
-    prefetch_rows(task->k + first * row, row, m, count);
     if (rule->decay == SCAN_SLOTS) {
-        multiply(&(Result){g->dwrite, mp, NULL, 0, NULL, 1.0f, NULL}, &(Term){c->h, dp, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
-        prefetch_rows(head->alpha + before * head->alpha_row, head->alpha_row, m, ahead);
+        prefetch_rows(task->q + first * row, row, m, count);
+        prefetch_rows(task->k + first * row, row, m, count);
+        multiply(&(Result){g->dwrite, mp, NULL, 0, NULL, 1.0f, c->ahead}, &(Term){c->h, dp, 1, g->ds_t, mp, d, PART_WHOLE}, 1, count, mp);
         g->dq = task->q + first * row;
         g->dk = task->k + first * row;
         g->dalpha = task->alpha + first * head->alpha_row;
@@ -384,9 +402,24 @@ static void return_chunk(const ScanBackwardTask *task, ScanChunkGradient *g, con
     } else {
         return_rows(task, g, c, head, rule, first);
     }
-    prefetch_rows(task->do_ + before * task->do_row, task->do_row, d, ahead);
     Term to_start[2] = {{c->read, 1, mp, g->do_, dp, count, PART_WHOLE}, {c->k, 1, mp, g->dh, dp, count, PART_WHOLE}};
-    multiply(&(Result){task->ds, d, task->ds, d, c->keep, 1.0f, NULL}, to_start, rule->reads ? 2 : 1, m, d);
+    multiply(&(Result){task->ds, d, task->ds, d, c->keep, 1.0f, c->ahead}, to_start, rule->reads ? 2 : 1, m, d);
+    ask_rest(c->ahead);
+}
+
+// `ahead` becomes a list of what the chunk in the place of chunk `place` in the group before reads, and of its share of the memory before that group.
+static void look_back(Ahead *ahead, const ScanBackwardTask *task, const ScanHead *head, size_t group, size_t place, size_t tokens, size_t count, size_t kept)
+{
+    ahead->n = 0;
+    if (group > 0) {
+        size_t first = (group - 1) * SCAN_GROUP + place * tokens;
+        look_at(ahead, head, first, count);
+        add_ahead(ahead, task->do_ + first * task->do_row, task->do_row, head->d, count);
+    }
+    if (group > 1) {
+        size_t size = head->m * head->d, share = (size * tokens + SCAN_GROUP - 1) / SCAN_GROUP, begin = place * share;
+        add_ahead(ahead, task->kept + (group - 2) * kept + begin, 0, rest_of(size, begin) < share ? rest_of(size, begin) : share, 1);
+    }
 }
 
 void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead *head, const ScanRule *rule)
@@ -394,7 +427,11 @@ void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead 
     ScanChunk chunks[GROUP_MOST];
     ScanChunkGradient g;
     size_t tokens = chunk_tokens(rule, head->chunk), size = head->m * head->d, kept = (rule->chunked ? 2 : 1) * size;
+    Ahead ahead;
     lay_out_group(chunks, &g, aligned(task->scratch), head->m, head->d, tokens, rule);
+    for (size_t i = 0; i < SCAN_GROUP / tokens; i++) {
+        chunks[i].ahead = &ahead;
+    }
     for (size_t group = (head->length + SCAN_GROUP - 1) / SCAN_GROUP; group-- > 0;) {
         size_t first = group * SCAN_GROUP, count = head->length - first < SCAN_GROUP ? head->length - first : SCAN_GROUP;
         const float *start = group > 0 ? task->kept + (group - 1) * kept : task->start;
@@ -402,9 +439,8 @@ void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead 
             memset(chunks[0].own_start, 0, size * sizeof(float));
             start = chunks[0].own_start;
         }
-        if (group > 1) {
-            prefetch_rows(task->kept + (group - 2) * kept, size, size, 1);
-        }
+        ahead.n = 0;
+        begin_ahead(&ahead, task->ds);
         for (size_t l = 0; l < count; l += tokens) {
             ScanChunk *c = &chunks[l / tokens];
             run_chunk(c, start, head, rule, first + l, count - l < tokens ? count - l : tokens);
@@ -414,7 +450,10 @@ void ISA_NAME(scan_chunk_backward)(const ScanBackwardTask *task, const ScanHead 
             }
         }
         for (size_t i = (count + tokens - 1) / tokens; i-- > 0;) {
+            look_back(&ahead, task, head, group, i, tokens, chunks[i].count, kept);
+            begin_ahead(&ahead, task->ds);
             return_chunk(task, &g, &chunks[i], head, rule, first + i * tokens);
         }
     }
+    v_stream_end();
 }

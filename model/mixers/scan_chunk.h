@@ -22,6 +22,7 @@
 #ifndef MODEL_MIXERS_SCAN_CHUNK_H
 #define MODEL_MIXERS_SCAN_CHUNK_H
 
+#include "model/mixers/ahead.h"
 #include "model/mixers/scan.h"
 
 // Tokens of a chunk: SCAN_GROUP is a multiple of each.
@@ -33,6 +34,7 @@
 typedef struct ScanChunk {
     size_t count;              // C
     size_t m, d, mp, dp, cp;   // mp, dp, cp: m, d and C rounded up to whole vectors
+    Ahead *ahead;              // what its products ask for
     const float *start;        // S_b [m, d]
     float *own_start;          // room for it
     float *q, *k;              // [C, mp]
@@ -69,6 +71,7 @@ typedef struct ScanChunkGradient {
     float *left, *met;           // k_j·dS h_j, the gradient into E g; that into D [cp]
     float *dg, *dmu;             // [cp]
     float *sums;                 // room for two vectors for each token
+    float *k_rows;               // room for the gradient of k [C, mp]
     float *beside_q, *beside_k;  // of a chunked rule: what its output and its write add to the gradients of q and k [C, mp]
 
     float *dwrite;               // H dSᵀ, the gradient into write [C, mp]
