@@ -191,11 +191,36 @@ static void test_extremes(void **state)
     }
 }
 
+// Writes so much longer than the slots that a slot over its scale (lattice_factors.c) leaves f32 inside one chunk.
+static void test_strong_writes(void **state)
+{
+    (void)state;
+    enum { M = 7, D = 24, LENGTH = 97 };
+    for (size_t i = 0; i < FORM_COUNT; i++) {
+        bool tokens = i / 2 % 2 == 0;
+        Pool pool = {0};
+        Rng rng;
+        rng_seed(&rng, 67, i);
+        MixerCase c = numbered_case(&pool, &rng, i, 48, (const size_t[]){1, 2, LENGTH, M, D}, -3.0);
+        for (size_t l = 0; tokens && l < 2 * LENGTH * M; l++) {
+            c.k[l] *= 18.0;
+        }
+        for (size_t l = 0; tokens && l < 2 * LENGTH * D; l++) {
+            c.v[l] *= 6.0;
+        }
+        if (tokens) {
+            check_against_reference(&c, "strong writes");
+        }
+        pool_free(&pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_cuts),     cmocka_unit_test(test_degenerate_inputs),
         cmocka_unit_test(test_nan),       cmocka_unit_test(test_extremes), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_strong_writes),
     };
     check_threads(1);   // small cases: threads would spend more time on waiting than on work
     return cmocka_run_group_tests(tests, NULL, NULL);

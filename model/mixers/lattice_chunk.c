@@ -222,7 +222,7 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
 static void look_back(Ahead *ahead, const HeadGradients *grad, const Head *head, const float *do_, size_t do_row, const float *kept, const float *inputs,
                       size_t first, size_t count, size_t place)
 {
-    size_t group = kept_chunks(head), back = group * head->chunk, row = head->row, size = head->m * head->d, share = (size + group - 1) / group;
+    size_t group = kept_chunks(head), back = group * head->chunk, row = head->row, size = head->m * head->d;
     ahead->n = 0;
     add_ahead(ahead, grad->g + first * head->gate_row, head->gate_row, 1, count);
     if (first < back) {
@@ -235,7 +235,8 @@ static void look_back(Ahead *ahead, const HeadGradients *grad, const Head *head,
     add_ahead(ahead, before, 0, count * ISA_NAME(chunk_input_floats)(head->m, head->d), 1);
     add_ahead(ahead, do_ + (first - back) * do_row, do_row, head->d, count);
     if (first / back > 1) {
-        add_ahead(ahead, kept + (first / back - 2) * size + place * share, 0, share < size - place * share ? share : size - place * share, 1);
+        size_t begin = place * size / group;
+        add_ahead(ahead, kept + (first / back - 2) * size + begin, 0, (place + 1) * size / group - begin, 1);
     }
 }
 

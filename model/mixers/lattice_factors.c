@@ -114,7 +114,7 @@ INLINE vint write_token(Slots *s, vfloat *keep, vfloat *inverse_keep, const Chun
             v_store(k->along + l, w);
         }
         s->square = v_fma(f2, across, v_fma(f + f, w, s->square));
-        s->most = v_max(v_max(s->square, s->most), v_set(CANCELLED / SHRUNK * square) * f2);
+        s->most = v_max(v_set(CANCELLED / SHRUNK * square) * f2, v_max(s->square, s->most));   // in this order, which a NaN does not get through
         lost = s->square < v_set(SHRUNK) * s->most;
     }
     if (!gated) {
@@ -130,7 +130,7 @@ INLINE void read_token(Slots *s, vfloat keep, vfloat inverse_keep, const Chunk *
     s->decay = normalise ? v_inverse_sqrt(s->square) : s->decay * keep;
     s->root = normalise ? s->square * s->decay : s->root * inverse_keep;
     if (!normalise) {
-        s->most = v_max(s->most, v_max(s->decay, s->root));
+        s->most = v_max(v_max(s->decay, s->root), s->most);
     }
     vfloat read = v_load(k->q + t * k->q_row + i) * s->decay;
     v_store(k->reads + l, read);
@@ -147,7 +147,7 @@ INLINE void read_token(Slots *s, vfloat keep, vfloat inverse_keep, const Chunk *
 INLINE void end_slots(Slots *s, const Chunk *k, size_t i, bool normalise)
 {
     vfloat scale = normalise ? v_set(1.0f) : s->decay;
-    s->out |= (s->kept < v_set(LEAST_KEEP)) | (s->most > v_set(normalise ? MOST_SQUARE : MOST_DECAY));
+    s->out |= (s->square != s->square) | (s->kept < v_set(LEAST_KEEP)) | (s->most > v_set(normalise ? MOST_SQUARE : MOST_DECAY));
     v_store(k->own_end + i, v_fma(scale, s->own, scale));
     for (size_t l = i; !normalise && l < k->count * k->mp; l += k->mp) {
         v_store(k->written + l, scale * v_load(k->factors + l));

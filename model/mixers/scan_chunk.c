@@ -417,8 +417,8 @@ static void look_back(Ahead *ahead, const ScanBackwardTask *task, const ScanHead
         add_ahead(ahead, task->do_ + first * task->do_row, task->do_row, head->d, count);
     }
     if (group > 1) {
-        size_t size = head->m * head->d, share = (size * tokens + SCAN_GROUP - 1) / SCAN_GROUP, begin = place * share;
-        add_ahead(ahead, task->kept + (group - 2) * kept + begin, 0, rest_of(size, begin) < share ? rest_of(size, begin) : share, 1);
+        size_t size = head->m * head->d, parts = SCAN_GROUP / tokens, begin = place * size / parts;
+        add_ahead(ahead, task->kept + (group - 2) * kept + begin, 0, (place + 1) * size / parts - begin, 1);
     }
 }
 
