@@ -134,7 +134,7 @@ static void run_chunk(Chunk *k, const Head *head, size_t first, size_t count, co
         k->mu[t] = head_mu(head, first + t);
     }
     take_rows(&k->q, &k->q_row, k->own_q, k, head->q + first * head->row, head->row, false);
-    take_rows(&k->c, &k->c_row, k->own_c, k, head->k + first * head->row, head->row, k->all || head->form.objective == LATTICE_ENCODE);
+    take_rows(&k->c, &k->c_row, k->own_c, k, head->k + first * head->row, head->row, head->form.objective == LATTICE_ENCODE);
     if (kept_inputs == NULL) {
         make_inputs(k->inputs, k, head->v + first * head->row, head->row, head->form.objective);
     }
