@@ -36,6 +36,13 @@ INLINE void add_ahead(Ahead *ahead, const float *rows, size_t row, size_t n, siz
     }
 }
 
+// Adds part `place` of `parts` of n floats that lie one behind the other.
+INLINE void add_part(Ahead *ahead, const float *memory, size_t n, size_t place, size_t parts)
+{
+    size_t begin = place * n / parts;
+    add_ahead(ahead, memory + begin, 0, (place + 1) * n / parts - begin, 1);
+}
+
 INLINE AheadLine first_line(Ahead *ahead)
 {
     const AheadRows *now = &ahead->list[ahead->place];

@@ -185,6 +185,14 @@ static void end_chunk(float *to, float *squares, const Chunk *k, bool normalise)
     }
 }
 
+// Adds what every pass reads of tokens [first, first + count) of the head.
+static void look_at(Ahead *ahead, const Head *head, size_t first, size_t count)
+{
+    add_ahead(ahead, head->q + first * head->row, head->row, head->m, count);
+    add_ahead(ahead, head->k + first * head->row, head->row, head->m, count);
+    add_ahead(ahead, head->g + first * head->gate_row, head->gate_row, 1, count);
+}
+
 void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept, float *to, const float *s, float *scratch, const Head *head, size_t first,
                              size_t count, bool follows)
 {
@@ -195,12 +203,10 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
     if (!follows) {
         known_squares(k.squares, s, &k);
     }
-    size_t next = first + count, follow = head->length - next < count ? head->length - next : count, row = head->row;
+    size_t next = first + count, follow = head->length - next < count ? head->length - next : count;
     Ahead ahead = {.n = 0};
-    add_ahead(&ahead, head->q + next * row, row, k.m, follow);
-    add_ahead(&ahead, head->k + next * row, row, k.m, follow);
-    add_ahead(&ahead, head->v + next * row, row, k.d, follow);
-    add_ahead(&ahead, head->g + next * head->gate_row, head->gate_row, 1, follow);
+    look_at(&ahead, head, next, follow);
+    add_ahead(&ahead, head->v + next * head->row, head->row, k.d, follow);
     begin_ahead(&ahead, s);
     k.ahead = &ahead;
     run_chunk(&k, head, first, count, NULL);
@@ -222,21 +228,18 @@ void ISA_NAME(chunk_forward)(float *o, size_t o_row, float *inputs, float *kept,
 static void look_back(Ahead *ahead, const HeadGradients *grad, const Head *head, const float *do_, size_t do_row, const float *kept, const float *inputs,
                       size_t first, size_t count, size_t place)
 {
-    size_t group = kept_chunks(head), back = group * head->chunk, row = head->row, size = head->m * head->d;
+    size_t group = kept_chunks(head), back = group * head->chunk, size = head->m * head->d;
     ahead->n = 0;
     add_ahead(ahead, grad->g + first * head->gate_row, head->gate_row, 1, count);
     if (first < back) {
         return;
     }
     const float *before = inputs + (first - back) * ISA_NAME(chunk_input_floats)(head->m, head->d);
-    add_ahead(ahead, head->q + (first - back) * row, row, head->m, count);
-    add_ahead(ahead, head->k + (first - back) * row, row, head->m, count);
-    add_ahead(ahead, head->g + (first - back) * head->gate_row, head->gate_row, 1, count);
+    look_at(ahead, head, first - back, count);
     add_ahead(ahead, before, 0, count * ISA_NAME(chunk_input_floats)(head->m, head->d), 1);
     add_ahead(ahead, do_ + (first - back) * do_row, do_row, head->d, count);
     if (first / back > 1) {
-        size_t begin = place * size / group;
-        add_ahead(ahead, kept + (first / back - 2) * size + begin, 0, (place + 1) * size / group - begin, 1);
+        add_part(ahead, kept + (first / back - 2) * size, size, place, group);
     }
 }
 

@@ -417,8 +417,7 @@ static void look_back(Ahead *ahead, const ScanBackwardTask *task, const ScanHead
         add_ahead(ahead, task->do_ + first * task->do_row, task->do_row, head->d, count);
     }
     if (group > 1) {
-        size_t size = head->m * head->d, parts = SCAN_GROUP / tokens, begin = place * size / parts;
-        add_ahead(ahead, task->kept + (group - 2) * kept + begin, 0, (place + 1) * size / parts - begin, 1);
+        add_part(ahead, task->kept + (group - 2) * kept, head->m * head->d, place, SCAN_GROUP / tokens);
     }
 }
 
